@@ -1,0 +1,61 @@
+# Everything a person types. `make run` and `make test` set up a bare machine by themselves.
+.PHONY: help run test build deps configure check gpu-test gpu-bundle hello format clean
+
+BUILD := build/release
+ENV := scripts/with-env
+JOBS := $(shell nproc)
+
+help:
+	@echo 'make run         install what is missing, build, and train on the embedded dataset on the CPU'
+	@echo 'make test        the same set-up, then every test'
+	@echo 'make build       the same set-up, then stop: the program is $(BUILD)/espalier'
+	@echo 'make check       formatting and include directions'
+	@echo 'make asan tsan   the unit tests under a sanitizer'
+	@echo 'make hello       build one small program with the CUDA compiler from PyPI, as on a machine without a toolkit'
+	@echo 'make gpu-test    every test and benchmark on a machine with a GPU'
+	@echo 'make gpu-bundle  the built programs in one folder, to run on another machine with the same torch'
+	@echo 'make format      rewrite the sources in the house style'
+
+deps:
+	@scripts/install-deps
+
+configure: deps
+	@$(ENV) cmake --preset release -Wno-dev --log-level=NOTICE
+
+build: configure
+	@$(ENV) cmake --build --preset release -j $(JOBS)
+
+run: build
+	@$(BUILD)/espalier train host --data synthetic:shapes10 --device cpu
+
+test: build
+	@cd $(BUILD) && ../../scripts/with-env ctest --output-on-failure -j $(JOBS)
+
+check: deps
+	@$(ENV) scripts/check-format
+	@$(ENV) scripts/check-includes
+
+format: deps
+	@$(ENV) scripts/check-format --fix
+
+# The unit tests under a sanitizer: make asan, make tsan.
+asan tsan: deps
+	@$(ENV) cmake --preset $@ -Wno-dev --log-level=NOTICE
+	@$(ENV) cmake --build --preset $@ -j $(JOBS) --target unit_tests
+	@cd build/$@ && ../../scripts/with-env ctest --output-on-failure -L unit
+.PHONY: asan tsan
+
+hello:
+	@ESPALIER_SYSTEM_CUDA=off scripts/install-deps
+	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake -G Ninja -S . -B build/hello -DESPALIER_ONLY_HELLO=ON -Wno-dev --log-level=NOTICE
+	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake --build build/hello
+	@build/hello/examples/hello
+
+gpu-test: build
+	@$(ENV) scripts/gpu-test $(BUILD)
+
+gpu-bundle: build
+	@$(ENV) scripts/gpu-bundle $(BUILD) gpu-bundle
+
+clean:
+	rm -rf build gpu-bundle

@@ -1,0 +1,140 @@
+# One target a folder of espalier/, linked in the direction that docs/architecture.md gives, and one test program
+# a folder of tests/. Files are found by glob, so that none is forgotten.
+
+# The same flags everywhere, since one precompiled header serves all targets that use torch.
+add_compile_definitions(FMT_HEADER_ONLY=1 ESPALIER_WITH_CUDA=${ESPALIER_WITH_CUDA})
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_compile_definitions(ESPALIER_CHECK_LAYOUT=1)
+endif()
+set(ESPALIER_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Werror)
+if(ESPALIER_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ESPALIER_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  add_link_options(-fsanitize=${ESPALIER_SANITIZE})
+endif()
+
+function(espalier_flags target)
+  target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}")
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${ESPALIER_WARNINGS}>
+                                           $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
+  target_link_libraries(${target} PUBLIC espalier_fmt nlohmann_json::nlohmann_json Threads::Threads)
+endfunction()
+
+function(espalier_torch_flags target)
+  target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
+  target_precompile_headers(${target} REUSE_FROM espalier_pch)
+endfunction()
+
+file(WRITE "${CMAKE_BINARY_DIR}/pch.cpp.in" "// Carries the precompiled header.\n")
+configure_file("${CMAKE_BINARY_DIR}/pch.cpp.in" "${CMAKE_BINARY_DIR}/pch.cpp" COPYONLY)
+add_library(espalier_pch OBJECT "${CMAKE_BINARY_DIR}/pch.cpp")
+espalier_flags(espalier_pch)
+target_link_libraries(espalier_pch PUBLIC ${TORCH_LIBRARIES})
+target_precompile_headers(espalier_pch PRIVATE <torch/torch.h> <fmt/format.h>)
+
+# espalier_folder(PATH NAME name [TORCH] [DEPENDS names] [LIBRARIES libs] [OPS stems]); PATH from the checkout's top.
+# OPS names the files (stem.cpp, stem.cu) that hold operators: they also go into libespalier_ops.so for Python.
+function(espalier_folder path)
+  cmake_parse_arguments(arg "TORCH" "NAME" "DEPENDS;LIBRARIES;OPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/*.cpp")
+  if(ESPALIER_WITH_CUDA)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/*.cu")
+    list(APPEND sources ${cuda_sources})
+  endif()
+  set(target espalier_${arg_NAME})
+
+  if(arg_OPS)
+    list(JOIN arg_OPS "|" stems)
+    set(op_sources ${sources})
+    list(FILTER op_sources INCLUDE REGEX "/(${stems})\\.(cpp|cu)$")
+    list(FILTER sources EXCLUDE REGEX "/(${stems})\\.(cpp|cu)$")
+    add_library(${target}_ops OBJECT ${op_sources})
+    espalier_flags(${target}_ops)
+    espalier_torch_flags(${target}_ops)
+    set_property(GLOBAL APPEND PROPERTY ESPALIER_OPS $<TARGET_OBJECTS:${target}_ops>)
+    list(APPEND sources $<TARGET_OBJECTS:${target}_ops>)
+  endif()
+
+  add_library(${target} STATIC ${sources})
+  espalier_flags(${target})
+  if(arg_TORCH)
+    espalier_torch_flags(${target})
+  endif()
+  list(TRANSFORM arg_DEPENDS PREPEND espalier_)
+  target_link_libraries(${target} PUBLIC ${arg_DEPENDS} ${arg_LIBRARIES})
+  if(ESPALIER_WITH_CUDA)
+    target_link_libraries(${target} PUBLIC CUDA::cudart)
+  endif()
+endfunction()
+
+# The program, at the top of the build directory.
+function(espalier_program path name)
+  cmake_parse_arguments(arg "" "" "DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/espalier/${path}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  add_library(espalier_${path} STATIC ${sources})
+  espalier_flags(espalier_${path})
+  espalier_torch_flags(espalier_${path})
+  target_include_directories(espalier_${path} SYSTEM PUBLIC "${CLI11_INCLUDE}")
+  list(TRANSFORM arg_DEPENDS PREPEND espalier_)
+  target_link_libraries(espalier_${path} PUBLIC ${arg_DEPENDS})
+  execute_process(COMMAND git -C "${CMAKE_SOURCE_DIR}" rev-parse --short=12 HEAD OUTPUT_VARIABLE commit
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set_source_files_properties(
+    "${CMAKE_SOURCE_DIR}/espalier/${path}/version.cpp"
+    PROPERTIES COMPILE_DEFINITIONS "ESPALIER_VERSION=\"${PROJECT_VERSION}\";ESPALIER_GIT_COMMIT=\"${commit}\""
+               SKIP_PRECOMPILE_HEADERS ON)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/.git/logs/HEAD")
+
+  add_executable(${name} "${CMAKE_SOURCE_DIR}/espalier/${path}/main.cpp")
+  espalier_flags(${name})
+  espalier_torch_flags(${name})
+  # Without this the linker drops torch_cuda, of which no symbol is named.
+  target_link_options(${name} PRIVATE -Wl,--no-as-needed)
+  target_link_libraries(${name} PRIVATE espalier_${path})
+endfunction()
+
+# libespalier_ops.so: torch.ops.load_library() of it gives Python the operators.
+function(espalier_operators)
+  get_property(objects GLOBAL PROPERTY ESPALIER_OPS)
+  add_library(espalier_ops SHARED ${objects})
+  set_target_properties(espalier_ops PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(espalier_ops PRIVATE ${TORCH_LIBRARIES})
+  if(ESPALIER_WITH_CUDA)
+    target_link_libraries(espalier_ops PRIVATE CUDA::cudart)
+  endif()
+endfunction()
+
+# espalier_tests(PATH NAME name [TORCH]): tests/PATH/*_test.cpp as one program and up to three CTest entries. A
+# suite whose name ends in Cuda needs a GPU, one that ends in Slow a minute or more.
+function(espalier_tests path)
+  cmake_parse_arguments(arg "TORCH" "NAME" "" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${path}/*_test.cpp")
+  set(target ${arg_NAME}_tests)
+  add_executable(${target} ${sources})
+  espalier_flags(${target})
+  if(arg_TORCH)
+    espalier_torch_flags(${target})
+    target_link_options(${target} PRIVATE -Wl,--no-as-needed)
+    target_link_libraries(${target} PRIVATE espalier_test_main GTest::gtest)
+  else()
+    target_link_libraries(${target} PRIVATE GTest::gtest_main)
+  endif()
+  target_link_libraries(${target} PRIVATE espalier_${arg_NAME})
+
+  set(text "")
+  foreach(source ${sources})
+    file(STRINGS "${source}" lines REGEX "^TEST(_F|_P)?\\(")
+    string(APPEND text "${lines}")
+  endforeach()
+  add_test(NAME unit.${arg_NAME} COMMAND ${target} --gtest_filter=-*Cuda.*:*Slow.* --gtest_brief=1)
+  set_tests_properties(unit.${arg_NAME} PROPERTIES LABELS unit)
+  if(text MATCHES "Cuda,")
+    add_test(NAME gpu.${arg_NAME} COMMAND ${target} --gtest_filter=*Cuda.* --gtest_brief=1)
+    set_tests_properties(gpu.${arg_NAME} PROPERTIES LABELS gpu)
+  endif()
+  if(text MATCHES "Slow,")
+    add_test(NAME slow.${arg_NAME} COMMAND ${target} --gtest_filter=*Slow.* --gtest_brief=1)
+    set_tests_properties(slow.${arg_NAME} PROPERTIES LABELS slow)
+  endif()
+endfunction()

@@ -1,0 +1,43 @@
+# LibTorch, looked for in this order: CMAKE_PREFIX_PATH; the Python that scripts/env names (ESPALIER_PYTHON), or
+# python3. Refuses one older than 2.11.
+#
+# torch's own CMake ignores CMAKE_CUDA_ARCHITECTURES and, where it sees no GPU, asks nvcc for architectures that
+# CUDA 13 no longer knows: the list has to be set before find_package.
+set(ESPALIER_TORCH_WANTED 2.11)
+
+set(TORCH_CUDA_ARCH_LIST "8.0;9.0+PTX" CACHE STRING
+    "GPU architectures to build for: Ampere's code runs on 8.x, Hopper's on 9.0, PTX on what comes later")
+set(ENV{TORCH_CUDA_ARCH_LIST} "${TORCH_CUDA_ARCH_LIST}")
+
+find_package(Torch QUIET CONFIG)
+if(NOT Torch_FOUND AND NOT DEFINED ESPALIER_TORCH_PREFIX)
+  if(DEFINED ENV{ESPALIER_PYTHON})
+    set(python "$ENV{ESPALIER_PYTHON}")
+  else()
+    find_program(python python3 REQUIRED)
+  endif()
+  execute_process(COMMAND "${python}" -c "import torch; print(torch.utils.cmake_prefix_path)"
+                  OUTPUT_VARIABLE prefix OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "No LibTorch: neither CMAKE_PREFIX_PATH nor '${python}' has one. "
+                        "Run 'make build', which installs it, or point CMAKE_PREFIX_PATH at one.")
+  endif()
+  set(ESPALIER_TORCH_PREFIX "${prefix}" CACHE PATH "CMake files of the torch that is used")
+endif()
+if(NOT Torch_FOUND)
+  find_package(Torch REQUIRED CONFIG PATHS "${ESPALIER_TORCH_PREFIX}" NO_DEFAULT_PATH)
+endif()
+if(Torch_VERSION VERSION_LESS ESPALIER_TORCH_WANTED)
+  message(FATAL_ERROR "torch ${Torch_VERSION} was found in ${Torch_DIR}; ${ESPALIER_TORCH_WANTED} or newer is wanted. "
+                      "Upgrade it, or leave it out of sight and run 'make build', which installs one.")
+endif()
+
+if(TARGET torch_cuda)
+  set(ESPALIER_WITH_CUDA 1)
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+else()
+  set(ESPALIER_WITH_CUDA 0)
+endif()
+message(STATUS "torch ${Torch_VERSION} in ${Torch_DIR}, CUDA: ${ESPALIER_WITH_CUDA}")
