@@ -1,0 +1,36 @@
+#include "espalier/core/nearest.h"
+
+#include <gtest/gtest.h>
+
+namespace espalier {
+namespace {
+
+TEST(Nearest, CountsEditsAndSwapsOfNeighbours) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("batch", "batch"), 0);
+  EXPECT_EQ(edit_distance("bacth", "batch"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("sitting", "kitten"), 3);
+}
+
+TEST(Nearest, FindsTheNearestAndTheFirstOfEquals) {
+  EXPECT_EQ(nearest_name("epohcs", {"batch", "epochs", "seed"}), "epochs");
+  EXPECT_EQ(nearest_name("ab", {"ax", "ay"}), "ax");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+TEST(Nearest, PrefersANameThatTheTypedOneBegins) {
+  EXPECT_EQ(nearest_name("batch", {"watches", "batch-per-env"}), "batch-per-env");
+  EXPECT_EQ(nearest_name("seed", {"sea", "data-seed"}), "data-seed");
+}
+
+TEST(Nearest, AsksWhenNearAndOnlyInformsWhenFar) {
+  EXPECT_EQ(suggestion("bacth", {"batch"}, "--"), "; did you mean --batch?");
+  EXPECT_EQ(suggestion("zzzzzz", {"batch"}), "; the nearest valid one is batch");
+  EXPECT_EQ(suggestion("zzzzzz", {}), "");
+}
+
+}  // namespace
+}  // namespace espalier
