@@ -33,19 +33,6 @@ std::string bound_text(const OptionRef& option, double bound) {
   return whole ? fmt::format("{}", static_cast<int64_t>(bound)) : fmt::format("{}", bound);
 }
 
-// " from 1 to 64", " of at least 1", or nothing.
-std::string range_text(const OptionRef& option) {
-  const bool has_low = std::isfinite(option.info.low);
-  const bool has_high = std::isfinite(option.info.high);
-  if (has_low && has_high) {
-    return fmt::format(" from {} to {}", bound_text(option, option.info.low),
-                       bound_text(option, option.info.high));
-  }
-  if (has_low) return fmt::format(" of at least {}", bound_text(option, option.info.low));
-  if (has_high) return fmt::format(" of at most {}", bound_text(option, option.info.high));
-  return {};
-}
-
 template <class Number>
 bool in_range(const OptionInfo& info, Number value) {
   // long double holds every 64-bit integer, so 2^64 - 1 is not rounded past a bound.
@@ -174,21 +161,27 @@ void detail::check_names(const OptionList& options) {
   }
 }
 
+std::string describe_range(const OptionRef& option) {
+  const bool has_low = std::isfinite(option.info.low);
+  const bool has_high = std::isfinite(option.info.high);
+  const std::string low = has_low ? bound_text(option, option.info.low) : "";
+  const std::string high = has_high ? bound_text(option, option.info.high) : "";
+  if (has_low && has_high) return fmt::format("from {} to {}", low, high);
+  if (has_low) return fmt::format("of at least {}", low);
+  if (has_high) return fmt::format("of at most {}", high);
+  return std::holds_alternative<uint64_t*>(option.value) ? "from 0 to 2^64 - 1" : "";
+}
+
 std::string describe_expected(const OptionRef& option) {
   if (!option.info.choices.empty()) return fmt::format("one of {}", fmt::join(option.info.choices, ", "));
   const bool is_size = option.info.format == OptionFormat::kByteSize;
-  return std::visit(
-      Overloaded{[](const bool*) { return std::string("true or false"); },
-                 [](const std::string*) { return std::string("text"); },
-                 [&](const double*) { return "a number" + range_text(option); },
-                 [&](const int64_t*) {
-                   return (is_size ? "a size such as 20GiB" : "an integer") + range_text(option);
-                 },
-                 [&](const uint64_t*) {
-                   const bool bounded = std::isfinite(option.info.low) || std::isfinite(option.info.high);
-                   return "an integer" + (bounded ? range_text(option) : std::string(" from 0 to 2^64 - 1"));
-                 }},
+  const std::string range = describe_range(option);
+  const std::string kind = std::visit(
+      Overloaded{[](const bool*) { return "true or false"; }, [](const std::string*) { return "text"; },
+                 [](const double*) { return "a number"; },
+                 [is_size](const auto*) { return is_size ? "a size such as 20GiB" : "an integer"; }},
       option.value);
+  return range.empty() ? kind : kind + " " + range;
 }
 
 std::string value_text(const OptionRef& option) {

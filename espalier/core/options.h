@@ -61,6 +61,8 @@ OptionList list_options(Options& options) {
 
 // "an integer from 1 to 64", "one of error, skip": what a value of this option must be, for help and errors.
 std::string describe_expected(const OptionRef& option);
+// Its part about the range: "from 1 to 64", "of at least 1", or nothing.
+std::string describe_range(const OptionRef& option);
 // The value as a user would write it; text is not quoted.
 std::string value_text(const OptionRef& option);
 

@@ -1,0 +1,44 @@
+// Binds a list of options to a command of CLI11: one flag an option, with its default, range and choices in
+// --help. Nothing is assigned while the command line is parsed: apply() does it afterwards, so that a
+// configuration file can be read first and flags override it, and so that every value, wherever it comes
+// from, is checked by core/options.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/options.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace espalier::cli {
+
+// An option that may also be given by its place: {"data", "SRC"} makes `SRC` and `--data SRC` the same.
+struct Positional {
+  std::string_view option;
+  std::string_view label;
+};
+
+class Binding {
+ public:
+  // What `options` points to must outlive the binding. Places are filled in the order of the options.
+  Binding(CLI::App& app, const OptionList& options, const std::vector<Positional>& positionals,
+          const std::string& group);
+
+  // Assigns what was given on the command line; the last of several wins.
+  void apply() const;
+
+ private:
+  std::vector<std::pair<OptionRef, const CLI::Option*>> flags_;
+};
+
+// Throws UsageError for what the parser did not know in `app` and the subcommands that were chosen, with the
+// nearest valid flag or subcommand. The apps must allow extras.
+void refuse_unknown(const CLI::App& app);
+
+}  // namespace espalier::cli

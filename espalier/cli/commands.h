@@ -1,0 +1,11 @@
+// The commands, one file each; main.cpp calls them in the order in which --help lists them.
+#pragma once
+
+#include "espalier/cli/command.h"
+
+namespace espalier::cli {
+
+void add_data_command(CLI::App& app, Context& context);
+void add_doctor_command(CLI::App& app, Context& context);
+
+}  // namespace espalier::cli

@@ -1,0 +1,105 @@
+// The program: parses, runs one job, and is the only place that catches. Exit codes: 0; 1 a failed run; 2
+// usage; 130 and 143 after SIGINT and SIGTERM. An error is one line on standard error.
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "espalier/cli/commands.h"
+#include "espalier/cli/help.h"
+#include "espalier/cli/version.h"
+#include "espalier/core/error.h"
+#include "espalier/core/interrupt.h"
+#include "espalier/watch/terminal.h"
+
+namespace {
+
+using espalier::cli::Context;
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+constexpr const char* kAbout = "Trains many networks at once on one GPU, and lets them grow.";
+
+constexpr const char* kExamples = R"(Examples:
+  espalier doctor                                     is this machine ready?
+  espalier data info synthetic:shapes10               the embedded dataset
+  espalier data convert cifar10:DIR cifar10.safetensors
+  espalier data info safetensors:cifar10.safetensors
+
+'espalier COMMAND --help' tells more. Exit codes: 0 fine, 1 the run failed, 2 wrong usage.)";
+
+int report(std::string_view message, int code, const Context& context) {
+  // One line, whatever a library put into its message.
+  std::string line;
+  for (const char c : message) {
+    const bool is_space = c == '\n' || c == '\r' || c == '\t' || c == ' ';
+    if (!is_space) {
+      line.push_back(c);
+    } else if (!line.empty() && line.back() != ' ') {
+      line.push_back(' ');
+    }
+  }
+  if (!line.empty() && line.back() == ' ') line.pop_back();
+  const bool is_colored = espalier::watch::uses_color(context.color, STDERR_FILENO);
+  fmt::print(stderr, "espalier: {} {}\n",
+             espalier::watch::painted("error:", espalier::watch::Color::kRed, is_colored), line);
+  return code;
+}
+
+int run(int argc, char** argv, Context& context) {
+  CLI::App app(kAbout, "espalier");
+  app.formatter(espalier::cli::make_help_formatter(espalier::watch::columns(STDOUT_FILENO)));
+  app.set_help_flag("-h,--help", "print this help, and exit")->group(espalier::cli::kOwnFlags);
+  app.set_version_flag("--version", espalier::cli::version_text, "print versions and the commit, and exit")
+      ->group(espalier::cli::kOwnFlags);
+  app.footer(kExamples);
+  app.require_subcommand(0, 1)->allow_extras();
+  espalier::cli::add_data_command(app, context);
+  espalier::cli::add_doctor_command(app, context);
+  try {
+    app.parse(argc, argv);
+    return espalier::cli::run_chosen_job(app, context);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report(error.what(), kUsage, context);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // cuBLAS reads it when CUDA starts; without it, its results may change from run to run. The user's own
+  // wins.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+  espalier::catch_interrupts();
+  Context context;
+  int code = 0;
+  try {
+    code = run(argc, argv, context);
+  } catch (const espalier::Interrupted& interrupted) {
+    return interrupted.exit_code();
+  } catch (const espalier::UsageError& error) {
+    return report(error.what(), kUsage, context);
+  } catch (const c10::Error& error) {
+    return report(error.what_without_backtrace(), kFailed, context);
+  } catch (const std::bad_alloc&) {
+    return report("out of host memory", kFailed, context);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailed, context);
+  }
+  // Output that did not arrive (a full disk) must not look like success.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return report("cannot write to standard output", kFailed, context);
+  }
+  return code;
+}

@@ -1,0 +1,51 @@
+#include "espalier/core/interrupt.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <string_view>
+
+namespace espalier {
+namespace {
+
+std::atomic<int> first_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch it only so");
+
+void on_signal(int signal) {
+  int none = 0;
+  if (!first_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
+  // The newline leaves a progress bar's line, where there may be one.
+  constexpr std::string_view kTerminal = "\nespalier: stopping; press Ctrl-C again to stop at once\n";
+  constexpr std::string_view kPlain = "espalier: stopping; the same signal again stops at once\n";
+  const int saved_errno = errno;
+  const std::string_view text = isatty(STDERR_FILENO) == 1 ? kTerminal : kPlain;
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+  errno = saved_errno;
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;  // reads and writes go on: the flag is asked for between them
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction old {};
+    // A shell starts background jobs with SIGINT ignored; so it stays.
+    if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+int pending_interrupt() {
+  return first_signal.load();
+}
+
+void throw_if_interrupted() {
+  if (const int signal = pending_interrupt(); signal != 0) throw Interrupted(signal);
+}
+
+}  // namespace espalier

@@ -1,0 +1,32 @@
+// Ctrl-C and SIGTERM, made into an orderly end: the first signal only sets a flag, which long work asks for
+// between two pieces (every step, every file); the exception then unwinds as any error does, so that
+// half-written files are removed. The second signal ends the process at once.
+//
+// Signals are caught only after catch_interrupts(), which the command line calls; a program that embeds the
+// library keeps its own handlers, and throw_if_interrupted() then does nothing.
+#pragma once
+
+#include <exception>
+
+namespace espalier {
+
+// Not an Error: nothing went wrong. Only cli/main.cpp catches it.
+class Interrupted : public std::exception {
+ public:
+  explicit Interrupted(int signal) : signal_(signal) {}
+  const char* what() const noexcept override { return "interrupted"; }
+  // By convention 128 + the signal: 130 for SIGINT, 143 for SIGTERM.
+  int exit_code() const { return 128 + signal_; }
+
+ private:
+  int signal_;
+};
+
+void catch_interrupts();
+
+// The first signal that came, or 0.
+int pending_interrupt();
+
+void throw_if_interrupted();
+
+}  // namespace espalier

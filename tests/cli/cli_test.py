@@ -1,0 +1,328 @@
+"""The program from outside: what it prints where, its exit codes, its files. python cli_test.py ESPALIER"""
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+PROGRAM = ""
+SMALL = ["--synthetic-train", "200", "--synthetic-test", "50"]
+
+
+def environment(**changes):
+    env = dict(os.environ, TERM="xterm")
+    for name in ("NO_COLOR", "COLUMNS", "CUBLAS_WORKSPACE_CONFIG"):
+        env.pop(name, None)
+    env.update(changes)
+    return env
+
+
+def run(*arguments, **changes):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=300,
+                          stdin=subprocess.DEVNULL, env=environment(**changes))
+
+
+def run_on_terminal(*arguments, columns=80, **changes):
+    """Exit code and all that a terminal (standard output and error) was given."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([PROGRAM, *arguments], stdin=terminal, stdout=terminal, stderr=terminal,
+                               env=environment(**changes))
+    os.close(terminal)
+    text = b""
+    while True:
+        ready, _, _ = select.select([controller], [], [], 300)
+        try:
+            piece = os.read(controller, 65536) if ready else b""
+        except OSError as error:  # the terminal's other end was closed
+            if error.errno != errno.EIO:
+                raise
+            piece = b""
+        if not piece:
+            break
+        text += piece
+    os.close(controller)
+    return process.wait(timeout=300), text.decode()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def assert_error(self, result, code, *parts):
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertTrue(lines[0].startswith("espalier: error: "), lines[0])
+        for part in parts:
+            self.assertIn(part, lines[0])
+
+
+class Help(Case):
+    def test_goes_to_standard_output(self):
+        for arguments in (["--help"], ["-h"], ["data", "--help"], ["data", "info", "--help"],
+                          ["data", "convert", "-h"], ["doctor", "--help"]):
+            result = run(*arguments)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), arguments)
+            self.assertIn("Usage: espalier", result.stdout)
+
+    def test_has_examples_and_commands(self):
+        text = run("--help").stdout
+        for part in ("Examples:", "espalier data info", "data ", "doctor "):
+            self.assertIn(part, text)
+
+    def test_shows_default_range_and_choices(self):
+        text = re.sub(r"\s+", " ", run("data", "info", "--help").stdout)
+        for part in ("SRC, --data SRC", "default 10000; from 1 to 100000000", "--on-bad-sample error|skip",
+                     "default error"):
+            self.assertIn(part, text)
+
+    def test_version_names_commit_torch_and_cuda(self):
+        result = run("--version")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertRegex(result.stdout, r"\Aespalier \d+\.\d+\.\d+ \(commit \w+\)\ntorch \d+\.\d+.*\nCUDA .+\n\Z")
+
+
+class Usage(Case):
+    def test_unknown_names_are_refused_with_the_nearest_one(self):
+        self.assert_error(run("dtaa"), 2, "unknown command 'dtaa'", "did you mean data?")
+        self.assert_error(run("data", "infos"), 2, "unknown command 'infos'", "did you mean info?")
+        self.assert_error(run("data", "info", "--resise", "4x4"), 2, "unknown flag --resise",
+                          "did you mean --resize?")
+        self.assert_error(run("data", "info", "--resise=4x4"), 2, "did you mean --resize?")
+
+    def test_a_missing_command_or_value_is_refused(self):
+        self.assert_error(run(), 2, "a command is missing", "data", "doctor")
+        self.assert_error(run("data"), 2, "a command is missing", "info", "convert")
+        self.assert_error(run("data", "info", "--resize"), 2, "--resize")
+        self.assert_error(run("data", "convert", "synthetic:shapes10"), 2, "OUT is missing")
+
+    def test_a_bad_value_is_refused(self):
+        self.assert_error(run("data", "info", "--synthetic-train", "0"), 2, "--synthetic-train",
+                          "want an integer from 1 to 100000000, got 0")
+        self.assert_error(run("data", "info", "--on-bad-sample", "skp"), 2, "did you mean skip?")
+        self.assert_error(run("data", "info", "--color", "red"), 2, "--color", "auto, always, never")
+
+    def test_a_failed_run_is_1(self):
+        self.assert_error(run("data", "info", "safetensors:" + self.path("none")), 1, "none")
+
+    def test_output_that_cannot_be_written_is_1(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("standard output", result.stderr)
+
+
+class Configuration(Case):
+    def config(self, *arguments):
+        result = run(*arguments, "--print-config")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return json.loads(result.stdout)
+
+    def write(self, text):
+        file = self.path("config.json")
+        with open(file, "w") as out:
+            out.write(text)
+        return file
+
+    def test_is_complete_and_comes_back(self):
+        config = self.config("data", "info", "folder:x", "--resize", "8x8", "--data-seed", str(2**64 - 1))
+        self.assertEqual(config["data"], "folder:x")
+        self.assertEqual(config["resize"], "8x8")
+        self.assertEqual(config["data-seed"], 2**64 - 1)
+        self.assertEqual(config["synthetic-train"], 10000)
+        file = self.write(json.dumps(config))
+        self.assertEqual(self.config("data", "info", "--config-json", file), config)
+
+    def test_flags_win_over_the_file_and_the_file_over_defaults(self):
+        file = self.write('{"synthetic-train": 5, "synthetic-test": 6, "force": true}')
+        for order in (["--config-json", file, "--synthetic-train", "7", "--no-force"],
+                      ["--synthetic-train", "7", "--no-force", "--config-json", file]):
+            config = self.config("data", "convert", "synthetic:shapes10", "x", *order)
+            self.assertEqual((config["synthetic-train"], config["synthetic-test"], config["force"]), (7, 6, False))
+            self.assertEqual(config["synthetic-size"], "32x32")
+
+    def test_a_bad_file_is_refused(self):
+        for text, part in (('{"reszie": 1}', "did you mean resize?"), ('{"synthetic-train": "5"}', "want an integer"),
+                           ('{"synthetic-train": 0}', "got 0"), ("{", "not JSON"), ("[]", "one JSON object"),
+                           ('{"data": "a", "data": "b"}', "twice"), ('{"on-bad-sample": "skp"}', "did you mean skip")):
+            file = self.write(text)
+            self.assert_error(run("data", "info", "--config-json", file), 2, file, part)
+        self.assert_error(run("data", "info", "--config-json", self.path("none")), 2, self.path("none"))
+
+    def test_is_refused_when_wrong_even_if_only_printed(self):
+        self.assert_error(run("data", "info", "--synthetic-train", "0", "--print-config"), 2, "--synthetic-train")
+
+
+class Data(Case):
+    def test_info_prints_all_of_a_dataset(self):
+        result = run("data", "info", "synthetic:shapes10", *SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for pattern in (r"train +200 +\S+ KiB", r"test +50 ", r"uint8 +32 x 32 x 3", r"10 classes", r"standard deviation",
+                        r"0 samples skipped"):
+            self.assertRegex(result.stdout, pattern)
+        counts = re.findall(r"^ +\d+  \S.*?  +(\d+) +(\d+)$", result.stdout, re.MULTILINE)
+        self.assertEqual((sum(int(a) for a, _ in counts), sum(int(b) for _, b in counts)), (200, 50))
+
+    def test_convert_comes_back_the_same(self):
+        file = self.path("a.safetensors")
+        result = run("data", "convert", "synthetic:shapes10", file, *SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        size = os.path.getsize(file)
+        self.assertGreater(size, 250 * 32 * 32 * 3)
+        self.assertRegex(result.stdout, rf"{size} bytes .* in \d+\.\d+ s")
+        self.assertEqual(os.listdir(self.folder), ["a.safetensors"])
+        # All but the first line, which names the source, is the same.
+        tables = [run("data", "info", source, *SMALL).stdout.split("\n", 1)[1]
+                  for source in ("synthetic:shapes10", "safetensors:" + file)]
+        self.assertEqual(tables[0], tables[1])
+        again = self.path("b.safetensors")
+        self.assertEqual(run("data", "convert", "safetensors:" + file, again).returncode, 0)
+        with open(file, "rb") as first, open(again, "rb") as second:
+            header = struct.unpack("<Q", first.read(8))[0]
+            second_header = struct.unpack("<Q", second.read(8))[0]
+            first.seek(8 + header)
+            second.seek(8 + second_header)
+            self.assertEqual(first.read(), second.read())
+
+    def test_convert_overwrites_only_when_forced(self):
+        file = self.path("a.safetensors")
+        with open(file, "w") as out:
+            out.write("mine")
+        self.assert_error(run("data", "convert", "synthetic:shapes10", file, *SMALL), 2, file, "--force")
+        with open(file) as kept:
+            self.assertEqual(kept.read(), "mine")
+        self.assertEqual(run("data", "convert", "synthetic:shapes10", file, "--force", *SMALL).returncode, 0)
+        self.assertGreater(os.path.getsize(file), 1000)
+
+    def test_convert_refuses_a_directory_that_is_not_there(self):
+        self.assert_error(run("data", "convert", "synthetic:shapes10", self.path("no/a.safetensors")), 2,
+                          "does not exist")
+
+    def test_a_failed_convert_leaves_nothing(self):
+        bad = self.path("bad")
+        with open(bad, "w") as out:
+            out.write("no safetensors file")
+        self.assert_error(run("data", "convert", "safetensors:" + bad, self.path("a")), 1, bad)
+        self.assertEqual(os.listdir(self.folder), ["bad"])
+
+
+class Screen(Case):
+    def convert(self, runner, *arguments, **changes):
+        return runner("data", "convert", "synthetic:shapes10", self.path("a"), "--force", *SMALL, *arguments, **changes)
+
+    def test_elsewhere_there_are_plain_lines(self):
+        result = self.convert(run)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"(?m)^.+: \S+ in \d+\.\d s$")
+        for text in (result.stdout, result.stderr):
+            self.assertNotIn("\r", text)
+            self.assertNotIn("\033", text)
+
+    def test_a_terminal_shows_a_bar(self):
+        code, text = self.convert(run_on_terminal)
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"\r[^\r\n]+ \[\S*=+\S*\] 100 %")
+        self.assertIn("\033[32m", text)
+
+    def test_a_narrow_terminal_is_not_overrun(self):
+        code, text = self.convert(run_on_terminal, columns=40, NO_COLOR="1")
+        self.assertEqual(code, 0, text)
+        bars = [line for line in re.split(r"[\r\n]+", text) if " %  " in line]
+        self.assertTrue(bars, text)
+        self.assertLess(max(map(len, bars)), 40)
+
+    def test_no_color_wins_over_all_but_a_flag(self):
+        _, text = self.convert(run_on_terminal, NO_COLOR="1")
+        self.assertNotIn("\033", text)
+        self.assertIn(" 100 %", text)
+        _, text = self.convert(run_on_terminal, "--color", "always", NO_COLOR="1")
+        self.assertIn("\033[32m", text)
+        _, text = self.convert(run_on_terminal, "--color", "never")
+        self.assertNotIn("\033", text)
+        _, text = self.convert(run_on_terminal, NO_COLOR="")
+        self.assertIn("\033[32m", text)
+
+    def test_a_dumb_terminal_gets_plain_lines(self):
+        _, text = self.convert(run_on_terminal, TERM="dumb")
+        self.assertNotIn("\033", text)
+        self.assertIsNone(re.search(r"\r[^\n]", text))
+
+    def test_an_error_is_coloured_only_on_a_terminal(self):
+        code, text = run_on_terminal("nothing")
+        self.assertEqual(code, 2)
+        self.assertIn("\033[31merror:", text)
+        self.assertNotIn("\033", run("nothing").stderr)
+
+
+class Doctor(Case):
+    def test_works_without_a_gpu(self):
+        result = run("doctor", "--run-dir", self.folder, "--disk-size", "1MiB", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        names = set()
+        for line in result.stdout.splitlines():
+            state, name, _ = re.fullmatch(r"(ok|note) +(\S+) +(\S.*)", line).groups()
+            names.add(name)
+            if state == "note":
+                self.assertIn("; ", line, "what to do is missing")
+        self.assertLessEqual({"torch", "torch_cuda", "cublas", "choices", "cpu", "disk", "python"}, names)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_the_program_sets_the_cublas_workspace_and_respects_the_users(self):
+        small = ["doctor", "--run-dir", self.folder, "--disk-size", "1MiB"]
+        self.assertRegex(run(*small).stdout, r"ok +cublas +CUBLAS_WORKSPACE_CONFIG=:4096:8\n")
+        self.assertRegex(run(*small, CUBLAS_WORKSPACE_CONFIG=":0:0").stdout, r"note +cublas .*=:0:0; .*unset it")
+
+    def test_a_disk_that_cannot_be_written_is_broken(self):
+        result = run("doctor", "--run-dir", "/proc", "--disk-size", "1MiB")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, r"broken +disk .*/proc")
+
+
+class Signals(Case):
+    def interrupted(self, number):
+        # Long enough to be hit in the middle on any machine.
+        process = subprocess.Popen([PROGRAM, "data", "convert", "synthetic:shapes10", self.path("a"),
+                                    "--synthetic-train", "2000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=environment())
+        time.sleep(2)
+        self.assertIsNone(process.poll())
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(out, "")
+        self.assertIn("stopping", err)
+        self.assertNotIn("error:", err)
+        self.assertEqual(os.listdir(self.folder), [])
+        return process.returncode
+
+    def test_ctrl_c_is_130(self):
+        self.assertEqual(self.interrupted(signal.SIGINT), 130)
+
+    def test_sigterm_is_143(self):
+        self.assertEqual(self.interrupted(signal.SIGTERM), 143)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python cli_test.py ESPALIER [unittest arguments]")
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
