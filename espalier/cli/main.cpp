@@ -27,9 +27,10 @@ constexpr const char* kAbout = "Trains many networks at once on one GPU, and let
 
 constexpr const char* kExamples = R"(Examples:
   espalier doctor                                     is this machine ready?
-  espalier data info synthetic:shapes10               the embedded dataset
+  espalier train host                                 one small network, on the embedded dataset
   espalier data convert cifar10:DIR cifar10.safetensors
-  espalier data info safetensors:cifar10.safetensors
+  espalier train host --data safetensors:cifar10.safetensors --device cuda
+  espalier plan host --device cuda --batch 4096       will it fit?
 
 'espalier COMMAND --help' tells more. Exit codes: 0 fine, 1 the run failed, 2 wrong usage.)";
 
@@ -60,6 +61,9 @@ int run(int argc, char** argv, Context& context) {
   app.footer(kExamples);
   app.require_subcommand(0, 1)->allow_extras();
   espalier::cli::add_data_command(app, context);
+  espalier::cli::add_train_command(app, context);
+  espalier::cli::add_plan_command(app, context);
+  espalier::cli::add_bench_command(app, context);
   espalier::cli::add_doctor_command(app, context);
   try {
     app.parse(argc, argv);

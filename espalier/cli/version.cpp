@@ -13,13 +13,16 @@ std::string built_torch_version() {
   return TORCH_VERSION;
 }
 
-std::string version_text() {
+std::string git_commit() {
   // Empty where the sources came without their history.
   constexpr std::string_view kCommit = ESPALIER_GIT_COMMIT;
+  return std::string(kCommit.empty() ? "unknown" : kCommit);
+}
+
+std::string version_text() {
   const CudaInfo cuda = query_cuda_versions();
   return fmt::format(
-      "espalier {} (commit {})\ntorch {}\nCUDA {}", ESPALIER_VERSION, kCommit.empty() ? "unknown" : kCommit,
-      built_torch_version(),
+      "espalier {} (commit {})\ntorch {}\nCUDA {}", ESPALIER_VERSION, git_commit(), built_torch_version(),
       cuda.is_built ? cuda_version_text(cuda.runtime_version) : "none: built for the CPU only");
 }
 

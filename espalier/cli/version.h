@@ -8,6 +8,9 @@ namespace espalier::cli {
 // "espalier 0.1.0 (commit 52ff4fb)", then one line each for torch and CUDA.
 std::string version_text();
 
+// Of the sources this program was built from, or "unknown".
+std::string git_commit();
+
 // The torch whose headers this program was built with.
 std::string built_torch_version();
 
