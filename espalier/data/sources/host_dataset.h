@@ -2,9 +2,9 @@
 // sample, for a train and a test split. No torch here: the readers of outside bytes build in seconds and can
 // be fuzzed alone.
 //
-// Kept true: all fields of a split have the same number of samples, in the order of `labels`; both splits have
-// the same fields (name, type, height, width, channels, in the same order); labels lie in
-// [0, class_names.size()). check_dataset() verifies it, and load_source() calls it.
+// Kept true: all fields of a split have the same number of samples, in the order of `labels`; both splits
+// have the same fields (name, type, height, width, channels, in the same order); labels are indices into
+// class_names. check_dataset() verifies it, and load_source() calls it.
 #pragma once
 
 #include <cstddef>
