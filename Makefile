@@ -20,7 +20,7 @@ deps:
 	@scripts/install-deps
 
 configure: deps
-	@$(ENV) cmake --preset release -Wno-dev --log-level=NOTICE
+	@$(ENV) cmake --preset release -Wno-author --log-level=NOTICE
 
 build: configure
 	@$(ENV) cmake --build --preset release -j $(JOBS)
@@ -40,15 +40,15 @@ format: deps
 
 # The unit tests under a sanitizer: make asan, make tsan.
 asan tsan: deps
-	@$(ENV) cmake --preset $@ -Wno-dev --log-level=NOTICE
+	@$(ENV) cmake --preset $@ -Wno-author --log-level=NOTICE
 	@$(ENV) cmake --build --preset $@ -j $(JOBS) --target unit_tests
 	@cd build/$@ && ../../scripts/with-env ctest --output-on-failure -L unit
 .PHONY: asan tsan
 
 hello:
 	@ESPALIER_SYSTEM_CUDA=off scripts/install-deps
-	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake -G Ninja -S . -B build/hello -DESPALIER_ONLY_HELLO=ON -Wno-dev --log-level=NOTICE
-	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake --build build/hello
+	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake -G Ninja -S . -B build/hello -DESPALIER_ONLY_HELLO=ON -Wno-author --log-level=NOTICE
+	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake --build build/hello --target hello
 	@build/hello/examples/hello
 
 gpu-test: build

@@ -6,7 +6,8 @@ add_compile_definitions(FMT_HEADER_ONLY=1 ESPALIER_WITH_CUDA=${ESPALIER_WITH_CUD
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(ESPALIER_CHECK_LAYOUT=1)
 endif()
-set(ESPALIER_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Werror)
+# Designated initialisers leave out what keeps its default: not a mistake.
+set(ESPALIER_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
 if(ESPALIER_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ESPALIER_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-O1>)
@@ -19,6 +20,10 @@ function(espalier_flags target)
                                            $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
   target_link_libraries(${target} PUBLIC espalier_fmt nlohmann_json::nlohmann_json Threads::Threads)
 endfunction()
+
+# libtorch.so exports a std::filesystem of its own, linked in from an older runtime, and parts of it crash in our
+# programs (remove_all calls address 0): naming libstdc++ before torch makes the system's the one that is found.
+add_link_options("LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
 
 function(espalier_torch_flags target)
   target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})

@@ -16,11 +16,12 @@ namespace espalier {
 
 class Permutation {
  public:
-  // The order that belongs to (key, epoch). `size` >= 1, below 2^62. Arithmetic on `key` wraps.
-  ESPALIER_HOST_DEVICE Permutation(uint64_t key, uint64_t epoch, uint64_t size, Purpose purpose)
+  // The order that belongs to (key, epoch, purpose, stream). `size` >= 1, below 2^62.
+  ESPALIER_HOST_DEVICE Permutation(uint64_t key, uint64_t epoch, uint64_t size, Purpose purpose,
+                                   uint32_t stream = 0)
       : size_(size),
         keys_(philox4x32(key, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32),
-                         static_cast<uint32_t>(purpose), 0)) {
+                         static_cast<uint32_t>(purpose), stream)) {
     uint32_t bits = 4;
     while ((uint64_t{1} << bits) < size) ++bits;
     low_bits_ = bits / 2;

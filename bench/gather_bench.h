@@ -1,0 +1,34 @@
+// `espalier bench gather`: how long a batch for all lanes takes, beside what a PyTorch user would write.
+#pragma once
+
+#include <string>
+
+#include "bench/harness.h"
+#include "espalier/core/options.h"
+#include "espalier/core/progress.h"
+
+namespace espalier::bench {
+
+struct GatherBenchOptions {
+  BenchOptions bench;
+  std::string device = "cuda";
+  std::string data;
+  int64_t envs = 0;
+  int64_t batch = 512;
+  bool peers = true;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    bench.visit(v);
+    v({.name = "device", .help = "cpu, cuda or cuda:N"}, device);
+    v({.name = "data", .help = "a source; without it, random images of CIFAR-10's sizes", .placeholder = "SRC"}, data);
+    v({.name = "envs", .help = "environments; 0: 8 of 512 and 128 of 64", .low = 0, .high = 2048}, envs);
+    v({.name = "batch", .help = "samples an environment, with --envs", .low = 1, .high = 1 << 20}, batch);
+    v({.name = "peers", .help = "also time PyTorch in Python, where there is one"}, peers);
+  }
+};
+
+// Returns the table.
+std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit, const Progress& progress);
+
+}  // namespace espalier::bench

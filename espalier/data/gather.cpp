@@ -1,0 +1,374 @@
+#include "espalier/data/gather.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <string_view>
+
+#include "espalier/core/layout.h"
+#if ESPALIER_WITH_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "espalier/data/gather_kernel.h"
+#endif
+
+namespace espalier::data {
+namespace {
+
+constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
+
+PlanKind plan_kind(std::string_view name) {
+  if (name == "split") return PlanKind::kSplit;
+  if (name == "own") return PlanKind::kOwn;
+  TORCH_CHECK(name == "shared", "gather_into: plan: want split, own or shared, got '", name, "'");
+  return PlanKind::kShared;
+}
+
+const char* plan_name(PlanKind kind) {
+  return kind == PlanKind::kSplit ? "split" : kind == PlanKind::kOwn ? "own" : "shared";
+}
+
+// The call with its arguments checked and both forms of output told apart.
+struct Checked {
+  at::TensorList fields;
+  at::Tensor labels;
+  at::TensorList affine;
+  at::Tensor lane_ids;
+  at::Tensor position;
+  LanePlan plan;
+  Augmentation augmentation;
+  at::TensorList out;
+  at::TensorList labels_out;
+  at::Tensor mask_out;  // undefined for owned outputs
+  int64_t num_lanes = 0;
+  bool stacked = false;
+
+  // The output of one lane, [B or b, C, H, W].
+  at::Tensor lane_out(int64_t lane, int64_t field) const {
+    const auto f = static_cast<size_t>(field);
+    return stacked ? out[f].select(0, lane) : out[static_cast<size_t>(lane) * fields.size() + f];
+  }
+  at::Tensor lane_labels(int64_t lane) const {
+    return stacked ? labels_out[0].select(0, lane) : labels_out[static_cast<size_t>(lane)];
+  }
+};
+
+bool is_planar(const at::Tensor& images) { return !images.is_contiguous(c10::MemoryFormat::ChannelsLast); }
+
+void check_field(const Checked& call, size_t f) {
+  const at::Tensor& field = call.fields[f];
+  const auto type = field.scalar_type();
+  TORCH_CHECK(type == at::kByte || type == at::kUInt16 || type == at::kFloat || type == at::kBFloat16,
+              "gather_into: fields[", f, "]: want uint8, uint16, float32 or bfloat16, got ", type);
+  TORCH_CHECK(field.dim() == 4, "gather_into: fields[", f, "]: want [N,C,H,W], got ", field.sizes());
+  TORCH_CHECK(!is_planar(field) || field.is_contiguous(), "gather_into: fields[", f,
+              "]: want channels-last or contiguous, got strides ", field.strides(), " of ", field.sizes());
+  TORCH_CHECK(field.size(0) == call.plan.num_samples, "gather_into: fields[", f, "]: want ", call.plan.num_samples,
+              " samples, as many as labels, got ", field.size(0));
+  TORCH_CHECK(field.size(2) * field.size(3) * field.size(1) < (int64_t{1} << 31), "gather_into: fields[", f,
+              "]: want below 2^31 values a sample, got ", field.sizes());
+  const at::Tensor& affine = call.affine[f];
+  TORCH_CHECK(affine.scalar_type() == at::kFloat && affine.sizes() == at::IntArrayRef({2, field.size(1)}) &&
+                  affine.is_contiguous(),
+              "gather_into: affine[", f, "]: want [2,", field.size(1), "] float32, got ", affine.sizes(), " ",
+              affine.scalar_type());
+}
+
+// Outputs have the fields' sizes and layout, one type, one device; owned ones as many samples as the plan gives.
+void check_out(const Checked& call, const at::Tensor& out, size_t field, int64_t samples) {
+  const at::Tensor& from = call.fields[field];
+  const at::Tensor lane = call.stacked && call.num_lanes > 0 ? out.select(0, 0) : out;
+  TORCH_CHECK(lane.dim() == 4 && lane.size(0) == samples && lane.sizes().slice(1) == from.sizes().slice(1),
+              "gather_into: out: want ", samples, " samples of ", from.sizes().slice(1), " a lane, got ", out.sizes());
+  TORCH_CHECK(is_planar(from) ? lane.is_contiguous() : lane.is_contiguous(c10::MemoryFormat::ChannelsLast),
+              "gather_into: out: want the layout of fields[", field, "], got strides ", out.strides());
+  TORCH_CHECK(out.scalar_type() == call.out[0].scalar_type() && out.device() == call.out[0].device(),
+              "gather_into: out: want one type and device for all, got ", out.scalar_type(), " on ", out.device(),
+              " and ", call.out[0].scalar_type(), " on ", call.out[0].device());
+}
+
+Checked check(at::TensorList fields, const at::Tensor& labels, at::TensorList affine, const at::Tensor& lane_ids,
+              const at::Tensor& position, std::string_view plan, bool shuffle, int64_t seed, int64_t batch,
+              int64_t group_lanes, bool augment, bool flip, int64_t crop_pad, int64_t augment_seed, at::TensorList out,
+              at::TensorList labels_out, const std::optional<at::Tensor>& mask_out) {
+  Checked call{.fields = fields,
+               .labels = labels,
+               .affine = affine,
+               .lane_ids = lane_ids,
+               .position = position,
+               .plan = {.kind = plan_kind(plan),
+                        .shuffled = shuffle,
+                        .key = static_cast<uint64_t>(seed),
+                        .num_samples = labels.numel(),
+                        .batch = batch,
+                        .group_lanes = group_lanes},
+               .augmentation = {.enabled = augment,
+                                .flip = flip,
+                                .crop_pad = static_cast<int32_t>(crop_pad),
+                                .seed = static_cast<uint64_t>(augment_seed)},
+               .out = out,
+               .labels_out = labels_out,
+               .mask_out = mask_out.value_or(at::Tensor())};
+  call.num_lanes = lane_ids.numel();
+  call.stacked = labels_out.size() == 1 && labels_out[0].dim() == 2;
+
+  TORCH_CHECK(!fields.empty() && affine.size() == fields.size(), "gather_into: fields: want at least one, and as many "
+              "affine, got ", fields.size(), " and ", affine.size());
+  TORCH_CHECK(labels.scalar_type() == at::kLong && labels.dim() == 1 && labels.is_contiguous(),
+              "gather_into: labels: want [N] int64, got ", labels.sizes(), " ", labels.scalar_type());
+  TORCH_CHECK(batch >= 1, "gather_into: batch: want at least 1, got ", batch);
+  TORCH_CHECK(group_lanes >= 1, "gather_into: group_lanes: want at least 1, got ", group_lanes);
+  TORCH_CHECK(crop_pad >= 0 && crop_pad < (1 << 20), "gather_into: crop_pad: want 0 to 2^20, got ", crop_pad);
+  TORCH_CHECK(lane_ids.scalar_type() == at::kLong && lane_ids.is_contiguous(), "gather_into: lane_ids: want [L] int64");
+  TORCH_CHECK(position.scalar_type() == at::kLong && position.numel() == 2 && position.is_contiguous(),
+              "gather_into: position: want [2] int64 (epoch, batch), got ", position.sizes());
+  for (size_t f = 0; f < fields.size(); ++f) check_field(call, f);
+
+  const size_t want_out = call.stacked ? fields.size() : static_cast<size_t>(call.num_lanes) * fields.size();
+  TORCH_CHECK(out.size() == want_out && !out.empty(), "gather_into: out: want ", want_out, " tensors, got ", out.size());
+  if (call.stacked) {
+    for (size_t f = 0; f < fields.size(); ++f) {
+      TORCH_CHECK(out[f].dim() == 5 && out[f].size(0) == call.num_lanes, "gather_into: out[", f, "]: want [", call.num_lanes,
+                  ",", batch, ",C,H,W], got ", out[f].sizes());
+      check_out(call, out[f], f, batch);
+    }
+    TORCH_CHECK(labels_out[0].sizes() == at::IntArrayRef({call.num_lanes, batch}) && labels_out[0].is_contiguous() &&
+                    labels_out[0].scalar_type() == at::kLong,
+                "gather_into: labels_out: want [", call.num_lanes, ",", batch, "] int64, got ", labels_out[0].sizes());
+    TORCH_CHECK(!call.mask_out.defined() ||
+                    (call.mask_out.sizes() == labels_out[0].sizes() && call.mask_out.scalar_type() == at::kBool &&
+                     call.mask_out.is_contiguous()),
+                "gather_into: mask_out: want [", call.num_lanes, ",", batch, "] bool");
+    return call;
+  }
+  TORCH_CHECK(position.is_cpu(), "gather_into: position: want it on the CPU for owned outputs, whose sizes follow it");
+  TORCH_CHECK(lane_ids.numel() == static_cast<int64_t>(labels_out.size()) && !call.mask_out.defined(),
+              "gather_into: labels_out: want ", call.num_lanes, " tensors and no mask, got ", labels_out.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    check_out(call, out[i], i % fields.size(), labels_out[i / fields.size()].numel());
+  return call;
+}
+
+// One image: convert(channel, value) for what the crop covers, black(channel) outside.
+template <class In, class Out, class Convert>
+void copy_image(const In* from, Out* to, const at::Tensor& field, const Displacement& moved, const Convert& convert,
+                const Out* black) {
+  const bool planar = is_planar(field);
+  const int64_t height = field.size(2), width = field.size(3);
+  const int64_t planes = planar ? field.size(1) : 1, pixel = planar ? 1 : field.size(1);
+  for (int64_t plane = 0; plane < planes; ++plane) {
+    for (int64_t y = 0; y < height; ++y) {
+      const int64_t from_y = y + moved.shift_y;
+      const bool row_inside = from_y >= 0 && from_y < height;
+      const In* row = from + (plane * height + (row_inside ? from_y : 0)) * width * pixel;
+      for (int64_t x = 0; x < width; ++x) {
+        const int64_t from_x = (moved.mirrored ? width - 1 - x : x) + moved.shift_x;
+        const bool inside = row_inside && from_x >= 0 && from_x < width;
+        for (int64_t c = 0; c < pixel; ++c, ++to)
+          *to = inside ? convert(plane + c, row[from_x * pixel + c]) : black[plane + c];
+      }
+    }
+  }
+}
+
+template <class In, class Out>
+void gather_field_cpu(const Checked& call, int64_t f, uint64_t epoch, int64_t batch_index) {
+  const at::Tensor& field = call.fields[static_cast<size_t>(f)];
+  const float* affine = call.affine[static_cast<size_t>(f)].const_data_ptr<float>();
+  const int64_t channels = field.size(1), values = field.size(1) * field.size(2) * field.size(3);
+  std::vector<Out> black(static_cast<size_t>(channels));
+  for (int64_t c = 0; c < channels; ++c) black[static_cast<size_t>(c)] = static_cast<Out>(affine[channels + c]);
+
+  // For bytes a table of all 256 values a channel: exact, and faster than computing.
+  std::vector<Out> table;
+  if constexpr (std::is_same_v<In, uint8_t>) {
+    table.resize(static_cast<size_t>(channels) * 256);
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t v = 0; v < 256; ++v)
+        table[static_cast<size_t>(c * 256 + v)] =
+            static_cast<Out>(std::fma(static_cast<float>(v), affine[c], affine[channels + c]));
+  }
+  const auto convert = [&](int64_t channel, In value) {
+    if constexpr (std::is_same_v<In, uint8_t>) {
+      return table[static_cast<size_t>(channel * 256 + value)];
+    } else if constexpr (std::is_same_v<In, uint16_t>) {
+      return static_cast<Out>(std::fma(static_cast<float>(value), affine[channel], affine[channels + channel]));
+    } else {
+      return static_cast<Out>(static_cast<float>(value));
+    }
+  };
+
+  const int64_t* lane_ids = call.lane_ids.const_data_ptr<int64_t>();
+  const In* from = static_cast<const In*>(field.const_data_ptr());
+  for (int64_t lane = 0; lane < call.num_lanes; ++lane) {
+    const LaneRange range = lane_range(call.plan, lane_ids[lane], batch_index);
+    const at::Tensor out = call.lane_out(lane, f);
+    Out* to = static_cast<Out*>(out.mutable_data_ptr());
+    at::parallel_for(0, out.size(0), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (i >= range.count) {
+          std::fill_n(to + i * values, values, static_cast<Out>(0.0f));
+          continue;
+        }
+        const int64_t sample = sample_at(call.plan, lane_ids[lane], epoch, range.begin + i);
+        copy_image(from + sample * values, to + i * values, field,
+                   displacement(call.augmentation, epoch, sample), convert, black.data());
+      }
+    });
+  }
+}
+
+template <class Out>
+void gather_fields_cpu(const Checked& call, uint64_t epoch, int64_t batch_index) {
+  for (int64_t f = 0; f < static_cast<int64_t>(call.fields.size()); ++f) {
+    switch (call.fields[static_cast<size_t>(f)].scalar_type()) {
+      case at::kByte: gather_field_cpu<uint8_t, Out>(call, f, epoch, batch_index); break;
+      case at::kUInt16: gather_field_cpu<uint16_t, Out>(call, f, epoch, batch_index); break;
+      case at::kFloat: gather_field_cpu<float, Out>(call, f, epoch, batch_index); break;
+      default: gather_field_cpu<c10::BFloat16, Out>(call, f, epoch, batch_index); break;
+    }
+  }
+}
+
+void gather_cpu(const Checked& call) {
+  const int64_t* position = call.position.const_data_ptr<int64_t>();
+  const auto epoch = static_cast<uint64_t>(position[0]);
+  const int64_t batch_index = position[1];
+  switch (call.out[0].scalar_type()) {
+    case at::kFloat: gather_fields_cpu<float>(call, epoch, batch_index); break;
+    case at::kBFloat16: gather_fields_cpu<c10::BFloat16>(call, epoch, batch_index); break;
+    case at::kHalf: gather_fields_cpu<c10::Half>(call, epoch, batch_index); break;
+    default: TORCH_CHECK(false, "gather_into: out: want float32, bfloat16 or float16, got ", call.out[0].scalar_type());
+  }
+  const int64_t* lane_ids = call.lane_ids.const_data_ptr<int64_t>();
+  const int64_t* labels = call.labels.const_data_ptr<int64_t>();
+  for (int64_t lane = 0; lane < call.num_lanes; ++lane) {
+    const LaneRange range = lane_range(call.plan, lane_ids[lane], batch_index);
+    const at::Tensor out = call.lane_labels(lane);
+    int64_t* to = out.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const bool valid = i < range.count;
+      to[i] = valid ? labels[sample_at(call.plan, lane_ids[lane], epoch, range.begin + i)] : kIgnoredLabel;
+      if (call.mask_out.defined()) call.mask_out.mutable_data_ptr<bool>()[lane * call.plan.batch + i] = valid;
+    }
+  }
+}
+
+#if ESPALIER_WITH_CUDA
+ValueType value_type(at::ScalarType type) {
+  switch (type) {
+    case at::kByte: return ValueType::kU8;
+    case at::kUInt16: return ValueType::kU16;
+    case at::kFloat: return ValueType::kF32;
+    case at::kBFloat16: return ValueType::kBf16;
+    default: TORCH_CHECK(type == at::kHalf, "gather_into: out: want float32, bfloat16 or float16, got ", type);
+  }
+  return ValueType::kF16;
+}
+
+void check_reachable(const at::Tensor& tensor, const char* name, c10::Device device) {
+  TORCH_CHECK(tensor.device() == device || tensor.is_pinned(), "gather_into: ", name, ": want it on ", device,
+              " or in pinned host memory, got ", tensor.device());
+}
+
+void gather_cuda(const Checked& call) {
+  const c10::Device device = call.out[0].device();
+  const c10::cuda::CUDAGuard guard(device);
+  TORCH_CHECK(call.fields.size() <= kMaxFields, "gather_into: fields: want at most ", kMaxFields, ", got ",
+              call.fields.size());
+  TORCH_CHECK(call.lane_ids.device() == device, "gather_into: lane_ids: want it on ", device, ", got ",
+              call.lane_ids.device());
+  check_reachable(call.labels, "labels", device);
+
+  GatherArgs args;
+  args.num_fields = static_cast<int32_t>(call.fields.size());
+  args.out_type = value_type(call.out[0].scalar_type());
+  for (size_t f = 0; f < call.fields.size(); ++f) {
+    const at::Tensor& field = call.fields[f];
+    check_reachable(field, "fields", device);
+    TORCH_CHECK(call.affine[f].device() == device, "gather_into: affine: want it on ", device);
+    const bool planar = is_planar(field);
+    args.fields[f] = {.values = field.const_data_ptr(),
+                      .affine = call.affine[f].const_data_ptr<float>(),
+                      .type = value_type(field.scalar_type()),
+                      .planes = static_cast<int32_t>(planar ? field.size(1) : 1),
+                      .height = static_cast<int32_t>(field.size(2)),
+                      .width = static_cast<int32_t>(field.size(3)),
+                      .pixel = static_cast<int32_t>(planar ? 1 : field.size(1)),
+                      .out = call.stacked ? call.out[f].mutable_data_ptr() : nullptr,
+                      .lane_stride = call.stacked ? call.out[f].stride(0) : 0};
+  }
+  args.labels = call.labels.const_data_ptr<int64_t>();
+  args.lane_ids = call.lane_ids.const_data_ptr<int64_t>();
+  if (call.position.is_cpu()) {
+    args.epoch = call.position.const_data_ptr<int64_t>()[0];
+    args.batch_index = call.position.const_data_ptr<int64_t>()[1];
+  } else {
+    args.position = call.position.const_data_ptr<int64_t>();
+  }
+  args.num_lanes = call.num_lanes;
+  args.plan = call.plan;
+  args.augmentation = call.augmentation;
+
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+  if (call.stacked) {
+    args.labels_out = call.labels_out[0].mutable_data_ptr<int64_t>();
+    args.mask_out = call.mask_out.defined() ? call.mask_out.mutable_data_ptr<bool>() : nullptr;
+    C10_CUDA_CHECK(launch_gather(args, nullptr, stream));
+    return;
+  }
+  const size_t per_lane = call.fields.size() + 1;
+  TORCH_CHECK(call.labels_out.size() * per_lane <= kMaxLanePointers, "gather_into: out: want at most ",
+              kMaxLanePointers / per_lane, " lanes with outputs of their own, got ", call.num_lanes,
+              "; use stacked outputs");
+  LanePointers pointers;
+  for (size_t lane = 0; lane < call.labels_out.size(); ++lane) {
+    for (size_t f = 0; f < call.fields.size(); ++f)
+      pointers.out[lane * per_lane + f] = call.out[lane * call.fields.size() + f].mutable_data_ptr();
+    pointers.out[lane * per_lane + call.fields.size()] = call.labels_out[lane].mutable_data_ptr();
+  }
+  C10_CUDA_CHECK(launch_gather(args, &pointers, stream));
+}
+#endif
+
+void gather_into_op(at::TensorList fields, const at::Tensor& labels, at::TensorList affine, const at::Tensor& lane_ids,
+                    const at::Tensor& position, c10::string_view plan, bool shuffle, int64_t seed, int64_t batch,
+                    int64_t group_lanes, bool augment, bool flip, int64_t crop_pad, int64_t augment_seed,
+                    at::TensorList out, at::TensorList labels_out, const std::optional<at::Tensor>& mask_out) {
+  const Checked call = check(fields, labels, affine, lane_ids, position, plan, shuffle, seed, batch, group_lanes,
+                             augment, flip, crop_pad, augment_seed, out, labels_out, mask_out);
+#if ESPALIER_WITH_CUDA
+  if (call.out[0].is_cuda()) return gather_cuda(call);
+#endif
+  gather_cpu(call);
+}
+
+}  // namespace
+
+TORCH_LIBRARY(espalier, m) {
+  m.def(
+      "gather_into(Tensor[] fields, Tensor labels, Tensor[] affine, Tensor lane_ids, Tensor position, str plan, "
+      "bool shuffle, int seed, int batch, int group_lanes, bool augment, bool flip, int crop_pad, int augment_seed, "
+      "Tensor(a!)[] out, Tensor(b!)[] labels_out, Tensor(c!)? mask_out) -> ()");
+}
+TORCH_LIBRARY_IMPL(espalier, CPU, m) { m.impl("gather_into", gather_into_op); }
+#if ESPALIER_WITH_CUDA
+TORCH_LIBRARY_IMPL(espalier, CUDA, m) { m.impl("gather_into", gather_into_op); }
+#endif
+
+void gather_into(const GatherCall& call) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("espalier::gather_into", "")
+                             .typed<decltype(gather_into_op)>();
+  op.call(call.fields, call.labels, call.affine, call.lane_ids, call.position, plan_name(call.plan.kind),
+          call.plan.shuffled, static_cast<int64_t>(call.plan.key), call.plan.batch, call.plan.group_lanes,
+          call.augmentation.enabled, call.augmentation.flip, call.augmentation.crop_pad,
+          static_cast<int64_t>(call.augmentation.seed), call.out, call.labels_out,
+          call.mask_out.defined() ? std::optional<at::Tensor>(call.mask_out) : std::nullopt);
+}
+
+}  // namespace espalier::data

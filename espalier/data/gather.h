@@ -1,0 +1,39 @@
+// The gather operator: pick samples by a plan, crop, flip, normalise, cast, and write them to all lanes of a
+// device; one launch, whatever the lanes and fields. Registered as torch.ops.espalier.gather_into.
+//
+// Output value = value * scale[c] + shift[c], one fused multiply-add in fp32, then one rounding to the output's
+// type; where the crop reaches over the edge, the value is what black (0) becomes. The CPU and CUDA kernels agree
+// bit for bit. Samples that the plan has not (a partial last batch) are zeros, labelled -100, masked out.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "espalier/data/augment.h"
+#include "espalier/data/lane_plan.h"
+
+namespace espalier::data {
+
+struct GatherCall {
+  // What is gathered from; pinned host memory serves a CUDA output too.
+  std::vector<at::Tensor> fields;  // F x [N,C,H,W] u8|u16|f32|bf16 cl (or all contiguous)
+  at::Tensor labels;               // [N] i64
+  std::vector<at::Tensor> affine;  // F x [2,C] f32: scale, shift; stored floats use the shift alone
+
+  // Which samples.
+  at::Tensor lane_ids;  // [L] i64, on the output's device: see lane_range()
+  at::Tensor position;  // [2] i64: epoch, batch; on the CPU, or on the device for a captured step
+  LanePlan plan;
+  Augmentation augmentation;
+
+  // Where to. Stacked: F tensors, 1 of labels, a mask. Owned: L * F tensors (lane by lane) and L of labels, each as
+  // long as the plan gives that lane samples, no mask.
+  std::vector<at::Tensor> out;         // F x [L,B,C,H,W], or L*F x [b,C,H,W]; f32|bf16|f16, layout of the fields
+  std::vector<at::Tensor> labels_out;  // 1 x [L,B], or L x [b] i64
+  at::Tensor mask_out;                 // [L,B] bool, or undefined
+};
+
+void gather_into(const GatherCall& call);
+
+}  // namespace espalier::data

@@ -1,0 +1,86 @@
+#include "espalier/train/host_job.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
+
+namespace espalier::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class HostJobTest : public ::testing::Test {
+ protected:
+  HostJobTest() : folder_(fs::temp_directory_path() / ("espalier-host-job-" + std::to_string(::getpid()))) {
+    fs::remove_all(folder_);
+    options_.source.synthetic_train = 300;
+    options_.source.synthetic_test = 40;
+    options_.epochs = 2;
+    options_.batch = 30;
+    options_.run_dir = (folder_ / "run").string();
+  }
+  ~HostJobTest() override { fs::remove_all(folder_); }
+
+  std::vector<nlohmann::json> metrics(const std::string& run) const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(fs::path(run) / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  fs::path folder_;
+  HostJobOptions options_;
+};
+
+TEST_F(HostJobTest, WritesALineAnEpochAndTheTestResult) {
+  int epochs = 0;
+  const auto result = run_host_job(options_, {.epoch_done = [&](const EpochRecord&) { ++epochs; }});
+  EXPECT_EQ(epochs, 2);
+  const auto lines = metrics(options_.run_dir);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1]["epoch"], 2);
+  EXPECT_GT(lines[0]["train_loss"], 0.0);
+  EXPECT_EQ(lines[2]["test_accuracy"].get<double>(), result.test_accuracy);
+  EXPECT_TRUE(fs::exists(fs::path(options_.run_dir) / "config.json"));
+}
+
+TEST_F(HostJobTest, GivesTheSameNumbersFromTheSameSeedAndOthersFromAnother) {
+  const auto losses = [&](const char* name, uint64_t seed) {
+    HostJobOptions options = options_;
+    options.seed = seed;
+    options.epochs = 1;
+    options.run_dir = (folder_ / name).string();
+    run_host_job(options, {});
+    return metrics(options.run_dir)[0]["train_loss"].get<double>();
+  };
+  const double first = losses("a", 1);
+  EXPECT_EQ(first, losses("b", 1));
+  EXPECT_NE(first, losses("c", 2));
+}
+
+TEST_F(HostJobTest, RefusesToTrainOnNothingAndNamesTheNumber) {
+  options_.batch = 271;  // 270 are left to train on
+  EXPECT_ERROR(run_host_job(options_, {}), UsageError, "--batch 271", "270");
+}
+
+TEST_F(HostJobTest, RefusesAFolderThatHoldsARun) {
+  options_.epochs = 1;
+  run_host_job(options_, {});
+  EXPECT_ERROR(run_host_job(options_, {}), Error, "holds a run already", "--run-dir");
+}
+
+TEST_F(HostJobTest, AsksForAFieldWhereThereAreSeveral) {
+  options_.source.data = "synthetic:rgbd";
+  EXPECT_ERROR(run_host_job(options_, {}), UsageError, "--field", "rgb", "depth");
+  options_.field = "depth";
+  options_.epochs = 1;
+  EXPECT_NO_THROW(run_host_job(options_, {}));
+}
+
+}  // namespace
+}  // namespace espalier::train
