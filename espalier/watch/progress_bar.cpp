@@ -105,7 +105,9 @@ class Printer {
     std::unique_lock lock(mutex_);
     while (!ends_) {
       const bool is_bar = style_.shape == ProgressShape::kBar;
-      const auto wait = is_bar ? 10 * style_.redraw : has_spoken_ ? style_.next_line : style_.first_line;
+      const auto interval = is_bar ? kTick : has_spoken_ ? style_.next_line : style_.first_line;
+      // Never 0: this loop gives the lock away only while it waits.
+      const auto wait = std::max(interval, std::chrono::milliseconds(1));
       if (!is_open_) {
         wake_.wait(lock, [this] { return ends_ || is_open_; });
         continue;
@@ -167,6 +169,7 @@ class Printer {
   }
 
   static constexpr size_t kLongestName = 200;
+  static constexpr std::chrono::milliseconds kTick{1000};  // a bar's clock moves at least so often
 
   const ProgressStyle style_;
   const int exceptions_;

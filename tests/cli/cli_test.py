@@ -85,7 +85,7 @@ class Help(Case):
 
     def test_has_examples_and_commands(self):
         text = run("--help").stdout
-        for part in ("Examples:", "espalier data info", "data ", "train ", "bench ", "plan ", "doctor "):
+        for part in ("Examples:", "espalier data convert", "data ", "train ", "bench ", "plan ", "doctor "):
             self.assertIn(part, text)
 
     def test_shows_default_range_and_choices(self):

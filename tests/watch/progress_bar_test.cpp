@@ -84,6 +84,7 @@ TEST(ProgressLines, NeverHoldACarriageReturnOrAnEscape) {
 TEST(ProgressLines, SpeakAgainAndAgainForWorkThatReportsNothing) {
   Sink sink;
   const Progress progress = make_progress(sink.style(ProgressShape::kLines));
+  std::this_thread::sleep_for(milliseconds(100));  // until the printer's thread waits for work
   progress("slow", 3, 0);
   EXPECT_TRUE(sink.comes_to_hold("slow: 3, 0.0 s\n"));
   const size_t length = sink.text().size();
