@@ -18,7 +18,7 @@ int plan_host(const HostJobOptions& options, Context& context) {
   const DeviceName name = parse_device(options.device, data::num_cuda_devices());
   const data::HostDataset dataset = load_source(options.source, context.progress());
   const int64_t bytes = resident_bytes(dataset, options.resident);
-  const auto residency = choose_residency(options.resident, bytes, torch_device(name));
+  const auto residency = choose_residency(options.resident, bytes, data::torch_device(name));
   const int64_t on_device = residency == data::Residency::kDevice ? bytes : 0;
   const data::FieldSpec& field = dataset.train.fields.front().spec;
   const train::MemoryPlan plan = plan_host_job(options, on_device, field);

@@ -21,7 +21,7 @@ struct HostJobOptions {
   data::ResidentOptions resident;
   std::string device = "cpu";
   std::string field;
-  int64_t epochs = 4;
+  int64_t epochs = 3;
   int64_t batch = 128;
   double learning_rate = 0.2;
   double momentum = 0.9;

@@ -28,7 +28,7 @@ HostNetwork::HostNetwork(int64_t channels, int64_t height, int64_t width, int64_
 at::Tensor HostNetwork::forward(at::Tensor images) {
   at::Tensor x = std::move(images);
   for (size_t block = 0; block < convs_.size(); ++block)
-    x = torch::max_pool2d(torch::relu_(norms_[block](convs_[block](x))), 2);
+    x = torch::max_pool2d(norms_[block](convs_[block](x)).relu_(), 2);
   return classifier_(x.mean({2, 3}));
 }
 
