@@ -92,6 +92,16 @@ TEST_F(AtomicFileTest, ReplacesTheOldFile) {
   EXPECT_EQ(num_files(), 1);
 }
 
+TEST_F(AtomicFileTest, LeavesNothingBehindWhenTheNameWasTakenMeanwhile) {
+  {
+    AtomicFile file(path_);
+    fs::create_directory(path_);
+    EXPECT_THROW(file.commit(), Error);
+  }
+  EXPECT_EQ(num_files(), 1);
+  EXPECT_TRUE(fs::is_directory(path_));
+}
+
 TEST_F(AtomicFileTest, FollowsALinkAndKeepsIt) {
   const auto real = (folder_ / "real").string();
   std::ofstream(real) << "old";

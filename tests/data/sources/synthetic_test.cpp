@@ -107,15 +107,17 @@ TEST_P(SyntheticTest, DrawsASampleWhateverTheNumberOfOthers) {
 }
 
 TEST_P(SyntheticTest, NeverDrawsTheSamePictureTwice) {
-  const auto first = make(200, 200);
-  const auto second = make(200, 200, "32x32", 1);
+  // More samples than the threads' ranges times the classes, so that a number local to a range would repeat.
+  constexpr int64_t kSamples = 1000;
+  const auto first = make(kSamples, kSamples, "8x8");
+  const auto second = make(kSamples, kSamples, "8x8", 1);
   std::set<std::string> seen;
   for (const auto* split : {&first.train, &first.test, &second.train, &second.test}) {
     for (const auto& field : split->fields) {
-      for (int64_t i = 0; i < 200; ++i) seen.insert(field.spec.name + sample_bytes(field, i));
+      for (int64_t i = 0; i < kSamples; ++i) seen.insert(field.spec.name + sample_bytes(field, i));
     }
   }
-  EXPECT_EQ(seen.size(), 4 * 200 * first.train.fields.size());
+  EXPECT_EQ(seen.size(), 4 * kSamples * first.train.fields.size());
 }
 
 TEST_P(SyntheticTest, UsesEveryBitOfTheSeed) {
