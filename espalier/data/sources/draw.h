@@ -9,8 +9,12 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <mutex>
+#include <string_view>
 
+#include "espalier/core/parallel.h"
 #include "espalier/core/philox.h"
+#include "espalier/core/progress.h"
 
 namespace espalier::data {
 
@@ -183,5 +187,20 @@ class Canvas {
   int64_t height_;
   int64_t width_;
 };
+
+// Calls body(i) for every sample, on all cores.
+template <class Body>
+void draw_samples(int64_t num_samples, std::string_view what, const Progress& progress, const Body& body) {
+  constexpr int64_t kGrain = 16;  // a few milliseconds to 0.1 s of drawing, by size
+  std::mutex mutex;
+  int64_t done = 0;
+  if (progress) progress(what, 0, num_samples);
+  parallel_ranges(num_samples, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+    const std::lock_guard lock(mutex);
+    done += end - begin;
+    if (progress) progress(what, done, num_samples);
+  });
+}
 
 }  // namespace espalier::data

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "espalier/core/parallel.h"
 #include "espalier/data/sources/shapes.h"
 #include "espalier/data/sources/source.h"
 
@@ -74,18 +73,14 @@ HostSplit make_split(const SourceOptions& options, const ImageSize& size, uint32
   auto orth_values = allocate_host(num_samples * orth.bytes_per_sample());    // [N,H,W,1] u8
   HostSplit split;
   split.labels.resize(static_cast<size_t>(num_samples));
-  if (progress) progress("draw rgbd", 0, num_samples);
-  parallel_ranges(num_samples, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t label = i % kClasses;  // every class as often as any other, in every stretch of the data
-      split.labels[static_cast<size_t>(i)] = label;
-      draw_rgbd({options.data_seed, kSourceId, split_id, static_cast<uint32_t>(i)}, label, size,
-                {.rgb = reinterpret_cast<uint8_t*>(rgb_values.get() + i * rgb.bytes_per_sample()),
-                 .depth = reinterpret_cast<uint16_t*>(depth_values.get() + i * depth.bytes_per_sample()),
-                 .orth = reinterpret_cast<uint8_t*>(orth_values.get() + i * orth.bytes_per_sample())});
-    }
+  draw_samples(num_samples, "draw rgbd", progress, [&](int64_t i) {
+    const int64_t label = i % kClasses;  // every class as often as any other, in every stretch of the data
+    split.labels[static_cast<size_t>(i)] = label;
+    draw_rgbd({options.data_seed, kSourceId, split_id, static_cast<uint32_t>(i)}, label, size,
+              {.rgb = reinterpret_cast<uint8_t*>(rgb_values.get() + i * rgb.bytes_per_sample()),
+               .depth = reinterpret_cast<uint16_t*>(depth_values.get() + i * depth.bytes_per_sample()),
+               .orth = reinterpret_cast<uint8_t*>(orth_values.get() + i * orth.bytes_per_sample())});
   });
-  if (progress) progress("draw rgbd", num_samples, num_samples);
   split.fields = {
       {rgb, std::move(rgb_values)}, {depth, std::move(depth_values)}, {orth, std::move(orth_values)}};
   return split;

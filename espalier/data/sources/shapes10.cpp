@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "espalier/core/parallel.h"
 #include "espalier/data/sources/shapes.h"
 #include "espalier/data/sources/source.h"
 
@@ -29,17 +28,13 @@ HostSplit make_split(const SourceOptions& options, const ImageSize& size, uint32
   auto values = allocate_host(num_samples * spec.bytes_per_sample());  // [N,H,W,3] u8
   HostSplit split;
   split.labels.resize(static_cast<size_t>(num_samples));
-  if (progress) progress("draw shapes10", 0, num_samples);
-  parallel_ranges(num_samples, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t label = i % kClasses;  // every class as often as any other, in every stretch of the data
-      split.labels[static_cast<size_t>(i)] = label;
-      auto* pixels = reinterpret_cast<uint8_t*>(values.get() + i * spec.bytes_per_sample());
-      draw_sample({options.data_seed, kSourceId, split_id, static_cast<uint32_t>(i)},
-                  static_cast<Shape>(label), {pixels, size.height, size.width});
-    }
+  draw_samples(num_samples, "draw shapes10", progress, [&](int64_t i) {
+    const int64_t label = i % kClasses;  // every class as often as any other, in every stretch of the data
+    split.labels[static_cast<size_t>(i)] = label;
+    auto* pixels = reinterpret_cast<uint8_t*>(values.get() + i * spec.bytes_per_sample());
+    draw_sample({options.data_seed, kSourceId, split_id, static_cast<uint32_t>(i)}, static_cast<Shape>(label),
+                {pixels, size.height, size.width});
   });
-  if (progress) progress("draw shapes10", num_samples, num_samples);
   split.fields = {{spec, std::move(values)}};
   return split;
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -154,6 +155,19 @@ TEST_P(SyntheticTest, RefusesASizeThatIsNone) {
 
 TEST_P(SyntheticTest, TellsItsOriginWithTheSeed) {
   EXPECT_EQ(make(2, 1, "8x8", 5).origin, std::string(GetParam().data) + "?seed=5&train=2&test=1&size=8x8");
+}
+
+TEST_P(SyntheticTest, TellsItsProgress) {
+  std::vector<int64_t> done;
+  GetParam().make(options_of(GetParam().data, 100, 50, "8x8"),
+                  [&](std::string_view what, int64_t now, int64_t total) {
+                    EXPECT_TRUE(what.starts_with("draw "));
+                    EXPECT_LE(now, total);
+                    if (total == 100) done.push_back(now);
+                  });
+  EXPECT_GT(done.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+  EXPECT_EQ(done.back(), 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sources, SyntheticTest,
