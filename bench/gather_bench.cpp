@@ -47,13 +47,14 @@ double floor_us(const data::ResidentSplit& split, int64_t samples, int64_t out_b
   return static_cast<double>(bytes) / kBytesPerUs;
 }
 
-void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, const DeviceName& device, int64_t envs,
-                int64_t batch, const TimingPlan& plan, Report& report) {
-  const data::PlanOptions split{.kind = data::PlanKind::kSplit,
-                                .n_envs = envs,
-                                .batch_size_per_env = batch,
-                                .env_devices = std::vector<std::string>(static_cast<size_t>(envs), device.text()),
-                                .seed = 42};
+void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, const DeviceName& device,
+                int64_t envs, int64_t batch, const TimingPlan& plan, Report& report) {
+  const data::PlanOptions split{
+      .kind = data::PlanKind::kSplit,
+      .n_envs = envs,
+      .batch_size_per_env = batch,
+      .env_devices = std::vector<std::string>(static_cast<size_t>(envs), device.text()),
+      .seed = 42};
   const bool on_gpu = !dataset->device.is_cpu();
   const auto type = on_gpu ? at::kBFloat16 : at::kFloat;
   GatherIterator iterator(IteratorOptions::training(split, type), {dataset}, data::Split::kTrain);
@@ -78,19 +79,21 @@ void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, con
       on_gpu ? floor_us(dataset->train, envs * batch, static_cast<int64_t>(c10::elementSize(type))) : 0;
   const std::string note = fmt::format("crop, flip, normalise, {}", on_gpu ? "bf16" : "fp32");
   report.add({"espalier, stacked", shapes, time_calls(dataset->device, plan, stacked), floor, note});
-  report.add({"espalier, a tensor an environment", shapes, time_calls(dataset->device, plan, owned), floor, note});
+  report.add(
+      {"espalier, a tensor an environment", shapes, time_calls(dataset->device, plan, owned), floor, note});
 }
 
 }  // namespace
 
-std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit, const Progress& progress) {
+std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit,
+                             const Progress& progress) {
   const DeviceName name = parse_device(options.device, data::num_cuda_devices());
   const c10::Device device = data::torch_device(name);
   const data::ResidentOptions resident{.validation = 0};
   data::SourceOptions source;
   source.data = options.data;
-  const auto dataset = data::make_resident(options.data.empty() ? random_images() : load_source(source, progress),
-                                           resident, device, progress);
+  const auto dataset = data::make_resident(
+      options.data.empty() ? random_images() : load_source(source, progress), resident, device, progress);
   std::vector<std::pair<int64_t, int64_t>> shapes{{8, 512}, {128, 64}};
   if (options.envs > 0) shapes = {{options.envs, options.batch}};
   const TimingPlan plan = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{};
@@ -99,8 +102,8 @@ std::string run_gather_bench(const GatherBenchOptions& options, const std::strin
   for (const auto& [envs, batch] : shapes) {
     time_shape(dataset, name, envs, batch, plan, report);
     if (!options.peers) continue;
-    std::vector<std::string> arguments{"--device", name.text(), "--envs", std::to_string(envs), "--batch",
-                                       std::to_string(batch)};
+    std::vector<std::string> arguments{"--device",           name.text(), "--envs",
+                                       std::to_string(envs), "--batch",   std::to_string(batch)};
     if (options.bench.smoke) arguments.push_back("--smoke");
     for (const Case& peer : run_peers("gather_torch.py", arguments, &problem)) report.add(peer);
   }

@@ -21,7 +21,10 @@ struct GatherBenchOptions {
   void visit(Visitor&& v) {
     bench.visit(v);
     v({.name = "device", .help = "cpu, cuda or cuda:N"}, device);
-    v({.name = "data", .help = "a source; without it, random images of CIFAR-10's sizes", .placeholder = "SRC"}, data);
+    v({.name = "data",
+       .help = "a source; without it, random images of CIFAR-10's sizes",
+       .placeholder = "SRC"},
+      data);
     v({.name = "envs", .help = "environments; 0: 8 of 512 and 128 of 64", .low = 0, .high = 2048}, envs);
     v({.name = "batch", .help = "samples an environment, with --envs", .low = 1, .high = 1 << 20}, batch);
     v({.name = "peers", .help = "also time PyTorch in Python, where there is one"}, peers);
@@ -29,6 +32,7 @@ struct GatherBenchOptions {
 };
 
 // Returns the table.
-std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit, const Progress& progress);
+std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit,
+                             const Progress& progress);
 
 }  // namespace espalier::bench

@@ -33,10 +33,10 @@ std::string machine_text(c10::Device device) {
   if (device.is_cpu()) return fmt::format("CPU, {} core(s)", num_cores());
   const CudaInfo info = query_cuda();
   const auto index = static_cast<size_t>(device.index());
-  return index < info.devices.size() ? fmt::format("{}, CUDA {}, driver for {}", info.devices[index].name,
-                                                   cuda_version_text(info.runtime_version),
-                                                   cuda_version_text(info.driver_version))
-                                     : device.str();
+  return index < info.devices.size()
+             ? fmt::format("{}, CUDA {}, driver for {}", info.devices[index].name,
+                           cuda_version_text(info.runtime_version), cuda_version_text(info.driver_version))
+             : device.str();
 }
 
 std::string now_text() {
@@ -68,7 +68,8 @@ Timing time_calls(c10::Device device, const TimingPlan& plan, const std::functio
   std::vector<double> times;
   double host_us = 0;
   for (int sample = 0; sample < plan.samples; ++sample) {
-    c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT), end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT),
+        end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
     if (on_gpu) begin.record(guard.getStream(device));
     const auto started = Clock::now();
     const double cpu = thread_cpu_us();
@@ -119,13 +120,15 @@ std::string Report::text() const {
     // Against the first case of the same shapes.
     const auto& base = *std::ranges::find(cases_, result.shapes, &Case::shapes);
     table.add_row({result.name, result.shapes, fmt::format("{:.1f}", result.timing.median_us),
-                   fmt::format("{:.1f}", result.timing.best_us), fmt::format("{:.1f}", result.timing.host_us), share,
-                   fmt::format("{:.2f}", result.timing.median_us / base.timing.median_us), result.note});
+                   fmt::format("{:.1f}", result.timing.best_us), fmt::format("{:.1f}", result.timing.host_us),
+                   share, fmt::format("{:.2f}", result.timing.median_us / base.timing.median_us),
+                   result.note});
   }
   return fmt::format("{} on {}, {}, commit {}\n{}", workload_, machine_, now_text(), commit_, table.text());
 }
 
-std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments, std::string* problem) {
+std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments,
+                            std::string* problem) {
   const fs::path folder = peers_folder();
   if (folder.empty() || !fs::exists(folder / script)) {
     *problem = fmt::format("bench/peers/{} is not beside this program", script);
@@ -148,10 +151,11 @@ std::vector<Case> run_peers(const std::string& script, const std::vector<std::st
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object()) continue;
-    cases.push_back({.name = json.value("name", ""),
-                     .shapes = json.value("shapes", ""),
-                     .timing = {json.value("median_us", 0.0), json.value("best_us", 0.0), json.value("host_us", 0.0)},
-                     .note = json.value("note", "")});
+    cases.push_back(
+        {.name = json.value("name", ""),
+         .shapes = json.value("shapes", ""),
+         .timing = {json.value("median_us", 0.0), json.value("best_us", 0.0), json.value("host_us", 0.0)},
+         .note = json.value("note", "")});
   }
   return cases;
 }

@@ -1,5 +1,6 @@
-// One harness for all benchmarks: warm up, time with events (or the clock, on the CPU), report median, best, the
-// host's CPU time and the share of a written floor; a table for people and one JSON line a case for machines.
+// One harness for all benchmarks: warm up, time with events (or the clock, on the CPU), report median, best,
+// the host's CPU time and the share of a written floor; a table for people and one JSON line a case for
+// machines.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,9 +64,11 @@ class Report {
   std::vector<Case> cases_;
 };
 
-// Runs bench/peers/<script> with the Python that has torch, and reads a JSON line a case: {"name": ..., "median_us":
-// ..., "best_us": ..., "host_us": ..., "shapes": ...}. Nothing where there is no such Python or no such script; the
-// reason is then in `problem`.
-std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments, std::string* problem);
+// Runs bench/peers/<script> with the Python that has torch, and reads a JSON line a case: {"name": ...,
+// "median_us":
+// ..., "best_us": ..., "host_us": ..., "shapes": ...}. Nothing where there is no such Python or no such
+// script; the reason is then in `problem`.
+std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments,
+                            std::string* problem);
 
 }  // namespace espalier::bench

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 class ScratchFolder {
  public:
   explicit ScratchFolder(const std::string& parent)
-      : path_((parent.empty() ? fs::temp_directory_path() : fs::path(parent)) / fmt::format("espalier-load-{}", getpid())) {
+      : path_((parent.empty() ? fs::temp_directory_path() : fs::path(parent)) /
+              fmt::format("espalier-load-{}", getpid())) {
     fs::create_directories(path_);
   }
   ~ScratchFolder() {
@@ -47,8 +48,10 @@ void write_cifar_binary(const fs::path& folder, int64_t records) {
     for (int64_t i = 0; i < records; ++i) {
       record[0] = static_cast<char>(i % 10);
       for (size_t at = 1; at < kRecordBytes; at += 16) {
-        const Words4 words = philox4x32(file_index, static_cast<uint32_t>(i), static_cast<uint32_t>(at), 0, 0);
-        std::copy_n(reinterpret_cast<const char*>(words.word), std::min<size_t>(16, kRecordBytes - at), &record[at]);
+        const Words4 words =
+            philox4x32(file_index, static_cast<uint32_t>(i), static_cast<uint32_t>(at), 0, 0);
+        std::copy_n(reinterpret_cast<const char*>(words.word), std::min<size_t>(16, kRecordBytes - at),
+                    &record[at]);
       }
       out.write(record.data(), static_cast<std::streamsize>(record.size()));
     }
@@ -59,7 +62,8 @@ void write_cifar_binary(const fs::path& folder, int64_t records) {
 
 }  // namespace
 
-std::string run_load_bench(const LoadBenchOptions& options, const std::string& commit, const Progress& progress) {
+std::string run_load_bench(const LoadBenchOptions& options, const std::string& commit,
+                           const Progress& progress) {
   const ScratchFolder scratch(options.scratch);
   if (progress) progress("writing CIFAR-10's binary version, random", 0, 2);
   write_cifar_binary(scratch.path(), 10000);

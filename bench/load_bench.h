@@ -24,6 +24,7 @@ struct LoadBenchOptions {
 };
 
 // Returns the table. The files have CIFAR-10's sizes and random contents.
-std::string run_load_bench(const LoadBenchOptions& options, const std::string& commit, const Progress& progress);
+std::string run_load_bench(const LoadBenchOptions& options, const std::string& commit,
+                           const Progress& progress);
 
 }  // namespace espalier::bench

@@ -19,7 +19,8 @@ int main() {
                                .batch_size_per_env = 64,
                                .env_devices = std::vector<std::string>(8, "cpu"),
                                .seed = 42};
-  data::GatherIterator iterator(data::IteratorOptions::training(plan, at::kFloat), {dataset}, data::Split::kTrain);
+  data::GatherIterator iterator(data::IteratorOptions::training(plan, at::kFloat), {dataset},
+                                data::Split::kTrain);
   iterator.begin_epoch(0);
   int64_t batches = 0;
   double sum = 0;
@@ -28,6 +29,7 @@ int main() {
     sum += all.fields[0].mean().item<double>();      // [8,64,3,32,32], every lane channels-last
     ++batches;
   }
-  std::printf("%ld batches for 8 lanes of 64, mean value %.4f\n", static_cast<long>(batches), sum / static_cast<double>(batches));
+  std::printf("%ld batches for 8 lanes of 64, mean value %.4f\n", static_cast<long>(batches),
+              sum / static_cast<double>(batches));
   return batches == iterator.length() ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// The smallest program of this project: a tensor from LibTorch, and one kernel where there is a GPU. It shows that
-// a machine can compile, link and run both.
+// The smallest program of this project: a tensor from LibTorch, and one kernel where there is a GPU. It shows
+// that a machine can compile, link and run both.
 #include <ATen/ATen.h>
 
 #include <cstdio>

@@ -21,14 +21,15 @@ void add_bench_command(CLI::App& app, Context& context) {
         fmt::print("{}", bench::run_gather_bench(options, git_commit(), context.progress()));
         return 0;
       });
-  add_job<bench::LoadBenchOptions>(group, context,
-                                   {.name = "load",
-                                    .summary = "time until a dataset is ready in host memory",
-                                    .examples = "  espalier bench load\n"},
-                                   [](const bench::LoadBenchOptions& options, Context& context) {
-                                     fmt::print("{}", bench::run_load_bench(options, git_commit(), context.progress()));
-                                     return 0;
-                                   });
+  add_job<bench::LoadBenchOptions>(
+      group, context,
+      {.name = "load",
+       .summary = "time until a dataset is ready in host memory",
+       .examples = "  espalier bench load\n"},
+      [](const bench::LoadBenchOptions& options, Context& context) {
+        fmt::print("{}", bench::run_load_bench(options, git_commit(), context.progress()));
+        return 0;
+      });
 }
 
 }  // namespace espalier::cli

@@ -48,11 +48,12 @@ int plan_host(const HostJobOptions& options, Context& context) {
 
 void add_plan_command(CLI::App& app, Context& context) {
   CLI::App& plan = add_group(app, "plan", "what a run will take on its device, before it starts");
-  add_job<HostJobOptions>(plan, context,
-                          {.name = "host",
-                           .summary = "of `espalier train host` with the same flags",
-                           .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
-                          plan_host);
+  add_job<HostJobOptions>(
+      plan, context,
+      {.name = "host",
+       .summary = "of `espalier train host` with the same flags",
+       .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
+      plan_host);
 }
 
 }  // namespace espalier::cli

@@ -1,11 +1,13 @@
-// The layout contract: every image tensor is channels-last, and a stacked one is a row of channels-last slabs.
+// The layout contract: every image tensor is channels-last, and a stacked one is a row of channels-last
+// slabs.
 //
 //   image    [B,C,H,W], memory order B,H,W,C
 //   stacked  [L,B,C,H,W], memory order L,B,H,W,C; every lane is one dense channels-last slab that starts on a
-//            256-byte boundary of its storage, since CPU kernels change their rounding with alignment and a lane's
-//            bits must not depend on its neighbours
+//            256-byte boundary of its storage, since CPU kernels change their rounding with alignment and a
+//            lane's bits must not depend on its neighbours
 //
-// MemoryFormat::kContiguous (NCHW) exists for comparison alone. Header-only, so that espalier_core needs no torch.
+// MemoryFormat::kContiguous (NCHW) exists for comparison alone. Header-only, so that espalier_core needs no
+// torch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,11 +23,12 @@ enum class MemoryFormat { kChannelsLast, kContiguous };
 inline constexpr int64_t kLaneAlignmentBytes = 256;
 
 inline c10::MemoryFormat torch_format(MemoryFormat format) {
-  return format == MemoryFormat::kChannelsLast ? c10::MemoryFormat::ChannelsLast : c10::MemoryFormat::Contiguous;
+  return format == MemoryFormat::kChannelsLast ? c10::MemoryFormat::ChannelsLast
+                                               : c10::MemoryFormat::Contiguous;
 }
 
-// [B,C,H,W], uninitialised. Strides are given outright: where C == 1 or H == W == 1 a memory format alone would
-// leave torch free to call the tensor contiguous.
+// [B,C,H,W], uninitialised. Strides are given outright: where C == 1 or H == W == 1 a memory format alone
+// would leave torch free to call the tensor contiguous.
 inline at::Tensor empty_images(at::IntArrayRef sizes, MemoryFormat format, const at::TensorOptions& options) {
   const int64_t channels = sizes[1], height = sizes[2], width = sizes[3];
   const int64_t sample = channels * height * width;
@@ -35,7 +38,8 @@ inline at::Tensor empty_images(at::IntArrayRef sizes, MemoryFormat format, const
 }
 
 // [L,B,C,H,W], uninitialised.
-inline at::Tensor empty_stacked(at::IntArrayRef sizes, MemoryFormat format, const at::TensorOptions& options) {
+inline at::Tensor empty_stacked(at::IntArrayRef sizes, MemoryFormat format,
+                                const at::TensorOptions& options) {
   const int64_t lanes = sizes[0], batch = sizes[1], channels = sizes[2], height = sizes[3], width = sizes[4];
   const int64_t sample = channels * height * width;
   const auto item_bytes = static_cast<int64_t>(c10::elementSize(c10::typeMetaToScalarType(options.dtype())));

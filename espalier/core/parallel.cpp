@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "espalier/core/interrupt.h"
+
 namespace espalier {
 
 int num_cores() {
@@ -33,6 +35,7 @@ void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int6
       const int64_t range = next.fetch_add(1, std::memory_order_relaxed);
       if (range >= num_ranges) return;
       try {
+        throw_if_interrupted();
         body(range * grain, std::min(count, (range + 1) * grain));
       } catch (...) {
         stop = true;

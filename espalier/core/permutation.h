@@ -1,12 +1,14 @@
-// A shuffled order without an array: a keyed bijection of [0, size), evaluated at any position in O(1), the same
-// on the CPU and inside a kernel.
+// A shuffled order without an array: a keyed bijection of [0, size), evaluated at any position in O(1), the
+// same on the CPU and inside a kernel.
 //
 // A Feistel network over the next power of two (at least 16), whose halves may differ by one bit, with cycle
-// walking: a value outside [0, size) is sent through again, and since the network is a bijection of the larger
-// domain the walk returns inside and never collides (Black and Rogaway, "Ciphers with arbitrary finite domains",
-// CT-RSA 2002). Expected steps: domain / size, below 2. Integers only: the same order in every process and build.
+// walking: a value outside [0, size) is sent through again, and since the network is a bijection of the
+// larger domain the walk returns inside and never collides (Black and Rogaway, "Ciphers with arbitrary finite
+// domains", CT-RSA 2002). Expected steps: domain / size, below 2. Integers only: the same order in every
+// process and build.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "espalier/core/host_device.h"
@@ -22,8 +24,8 @@ class Permutation {
       : size_(size),
         keys_(philox4x32(key, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32),
                          static_cast<uint32_t>(purpose), stream)) {
-    uint32_t bits = 4;
-    while ((uint64_t{1} << bits) < size) ++bits;
+    const uint32_t needed = size > 1 ? bit_width(size - 1) : 0;
+    const uint32_t bits = needed < 4 ? 4 : needed;
     low_bits_ = bits / 2;
     high_bits_ = bits - low_bits_;
   }
@@ -38,7 +40,17 @@ class Permutation {
   }
 
  private:
-  static constexpr uint32_t kRounds = 8;  // 4 are enough for a pseudo-random order; 8 pass our tests on tiny sizes
+  static constexpr uint32_t kRounds =
+      8;  // 4 are enough for a pseudo-random order; 8 pass our tests on tiny sizes
+
+  // Bits of a value that is not 0.
+  ESPALIER_HOST_DEVICE static uint32_t bit_width(uint64_t value) {
+#ifdef __CUDA_ARCH__
+    return static_cast<uint32_t>(64 - __clzll(static_cast<long long>(value)));
+#else
+    return static_cast<uint32_t>(std::bit_width(value));
+#endif
+  }
 
   ESPALIER_HOST_DEVICE static uint32_t scramble(uint32_t x) {
     x *= 0x9E3779B1u;

@@ -6,10 +6,12 @@
 
 namespace espalier::data {
 
-DatasetKey dataset_key(const SourceOptions& source, const ResidentOptions& resident, const DeviceName& device) {
+DatasetKey dataset_key(const SourceOptions& source, const ResidentOptions& resident,
+                       const DeviceName& device) {
   return {.source = canonical_source(source),
           .device = device.text(),
-          .splits = fmt::format("train, validation={} seed={}, test", resident.validation, resident.validation_seed),
+          .splits = fmt::format("train, validation={} seed={}, test", resident.validation,
+                                resident.validation_seed),
           .stored = fmt::format("{} {} {}", resident.store, resident.memory_format, resident.residency)};
 }
 
@@ -20,7 +22,8 @@ DatasetCache& DatasetCache::instance() {
 }
 
 DatasetCache::Entry DatasetCache::ensure(const SourceOptions& source, const ResidentOptions& resident,
-                                         const DeviceName& device, const Progress& progress, Refresh refresh) {
+                                         const DeviceName& device, const Progress& progress,
+                                         Refresh refresh) {
   return ensure(
       dataset_key(source, resident, device),
       [&] {

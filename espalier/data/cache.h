@@ -1,5 +1,6 @@
-// One resident dataset a process, whoever asks: loaded at most once for each (source with its options, splits,
-// device, stored type, layout, residency), however many threads ask, and shared by any number of iterators.
+// One resident dataset a process, whoever asks: loaded at most once for each (source with its options,
+// splits, device, stored type, layout, residency), however many threads ask, and shared by any number of
+// iterators.
 //
 // Emptied before the process ends, ahead of CUDA's own teardown: no tensor outlives its device.
 #pragma once
@@ -27,7 +28,8 @@ struct DatasetKey {
   auto operator<=>(const DatasetKey&) const = default;
 };
 
-DatasetKey dataset_key(const SourceOptions& source, const ResidentOptions& resident, const DeviceName& device);
+DatasetKey dataset_key(const SourceOptions& source, const ResidentOptions& resident,
+                       const DeviceName& device);
 
 enum class Refresh { kNo, kYes };
 
@@ -38,8 +40,8 @@ class DatasetCache {
 
   static DatasetCache& instance();
 
-  // The entry of that key, loaded if it is not there or `refresh` says so. A load that fails leaves no entry; all
-  // who waited for it get its exception.
+  // The entry of that key, loaded if it is not there or `refresh` says so. A load that fails leaves no entry;
+  // all who waited for it get its exception.
   Entry ensure(const SourceOptions& source, const ResidentOptions& resident, const DeviceName& device,
                const Progress& progress = {}, Refresh refresh = Refresh::kNo);
   Entry ensure(const DatasetKey& key, const Loader& load, Refresh refresh = Refresh::kNo);

@@ -57,7 +57,9 @@ struct Checked {
   }
 };
 
-bool is_planar(const at::Tensor& images) { return !images.is_contiguous(c10::MemoryFormat::ChannelsLast); }
+bool is_planar(const at::Tensor& images) {
+  return !images.is_contiguous(c10::MemoryFormat::ChannelsLast);
+}
 
 void check_field(const Checked& call, size_t f) {
   const at::Tensor& field = call.fields[f];
@@ -67,8 +69,8 @@ void check_field(const Checked& call, size_t f) {
   TORCH_CHECK(field.dim() == 4, "gather_into: fields[", f, "]: want [N,C,H,W], got ", field.sizes());
   TORCH_CHECK(!is_planar(field) || field.is_contiguous(), "gather_into: fields[", f,
               "]: want channels-last or contiguous, got strides ", field.strides(), " of ", field.sizes());
-  TORCH_CHECK(field.size(0) == call.plan.num_samples, "gather_into: fields[", f, "]: want ", call.plan.num_samples,
-              " samples, as many as labels, got ", field.size(0));
+  TORCH_CHECK(field.size(0) == call.plan.num_samples, "gather_into: fields[", f, "]: want ",
+              call.plan.num_samples, " samples, as many as labels, got ", field.size(0));
   TORCH_CHECK(field.size(2) * field.size(3) * field.size(1) < (int64_t{1} << 31), "gather_into: fields[", f,
               "]: want below 2^31 values a sample, got ", field.sizes());
   const at::Tensor& affine = call.affine[f];
@@ -78,23 +80,26 @@ void check_field(const Checked& call, size_t f) {
               affine.scalar_type());
 }
 
-// Outputs have the fields' sizes and layout, one type, one device; owned ones as many samples as the plan gives.
+// Outputs have the fields' sizes and layout, one type, one device; owned ones as many samples as the plan
+// gives.
 void check_out(const Checked& call, const at::Tensor& out, size_t field, int64_t samples) {
   const at::Tensor& from = call.fields[field];
   const at::Tensor lane = call.stacked && call.num_lanes > 0 ? out.select(0, 0) : out;
   TORCH_CHECK(lane.dim() == 4 && lane.size(0) == samples && lane.sizes().slice(1) == from.sizes().slice(1),
-              "gather_into: out: want ", samples, " samples of ", from.sizes().slice(1), " a lane, got ", out.sizes());
+              "gather_into: out: want ", samples, " samples of ", from.sizes().slice(1), " a lane, got ",
+              out.sizes());
   TORCH_CHECK(is_planar(from) ? lane.is_contiguous() : lane.is_contiguous(c10::MemoryFormat::ChannelsLast),
               "gather_into: out: want the layout of fields[", field, "], got strides ", out.strides());
   TORCH_CHECK(out.scalar_type() == call.out[0].scalar_type() && out.device() == call.out[0].device(),
-              "gather_into: out: want one type and device for all, got ", out.scalar_type(), " on ", out.device(),
-              " and ", call.out[0].scalar_type(), " on ", call.out[0].device());
+              "gather_into: out: want one type and device for all, got ", out.scalar_type(), " on ",
+              out.device(), " and ", call.out[0].scalar_type(), " on ", call.out[0].device());
 }
 
-Checked check(at::TensorList fields, const at::Tensor& labels, at::TensorList affine, const at::Tensor& lane_ids,
-              const at::Tensor& position, std::string_view plan, bool shuffle, int64_t seed, int64_t batch,
-              int64_t group_lanes, bool augment, bool flip, int64_t crop_pad, int64_t augment_seed, at::TensorList out,
-              at::TensorList labels_out, const std::optional<at::Tensor>& mask_out) {
+Checked check(at::TensorList fields, const at::Tensor& labels, at::TensorList affine,
+              const at::Tensor& lane_ids, const at::Tensor& position, std::string_view plan, bool shuffle,
+              int64_t seed, int64_t batch, int64_t group_lanes, bool augment, bool flip, int64_t crop_pad,
+              int64_t augment_seed, at::TensorList out, at::TensorList labels_out,
+              const std::optional<at::Tensor>& mask_out) {
   Checked call{.fields = fields,
                .labels = labels,
                .affine = affine,
@@ -116,38 +121,45 @@ Checked check(at::TensorList fields, const at::Tensor& labels, at::TensorList af
   call.num_lanes = lane_ids.numel();
   call.stacked = labels_out.size() == 1 && labels_out[0].dim() == 2;
 
-  TORCH_CHECK(!fields.empty() && affine.size() == fields.size(), "gather_into: fields: want at least one, and as many "
-              "affine, got ", fields.size(), " and ", affine.size());
+  TORCH_CHECK(!fields.empty() && affine.size() == fields.size(),
+              "gather_into: fields: want at least one, and as many "
+              "affine, got ",
+              fields.size(), " and ", affine.size());
   TORCH_CHECK(labels.scalar_type() == at::kLong && labels.dim() == 1 && labels.is_contiguous(),
               "gather_into: labels: want [N] int64, got ", labels.sizes(), " ", labels.scalar_type());
   TORCH_CHECK(batch >= 1, "gather_into: batch: want at least 1, got ", batch);
   TORCH_CHECK(group_lanes >= 1, "gather_into: group_lanes: want at least 1, got ", group_lanes);
   TORCH_CHECK(crop_pad >= 0 && crop_pad < (1 << 20), "gather_into: crop_pad: want 0 to 2^20, got ", crop_pad);
-  TORCH_CHECK(lane_ids.scalar_type() == at::kLong && lane_ids.is_contiguous(), "gather_into: lane_ids: want [L] int64");
+  TORCH_CHECK(lane_ids.scalar_type() == at::kLong && lane_ids.is_contiguous(),
+              "gather_into: lane_ids: want [L] int64");
   TORCH_CHECK(position.scalar_type() == at::kLong && position.numel() == 2 && position.is_contiguous(),
               "gather_into: position: want [2] int64 (epoch, batch), got ", position.sizes());
   for (size_t f = 0; f < fields.size(); ++f) check_field(call, f);
 
   const size_t want_out = call.stacked ? fields.size() : static_cast<size_t>(call.num_lanes) * fields.size();
-  TORCH_CHECK(out.size() == want_out && !out.empty(), "gather_into: out: want ", want_out, " tensors, got ", out.size());
+  TORCH_CHECK(out.size() == want_out && !out.empty(), "gather_into: out: want ", want_out, " tensors, got ",
+              out.size());
   if (call.stacked) {
     for (size_t f = 0; f < fields.size(); ++f) {
-      TORCH_CHECK(out[f].dim() == 5 && out[f].size(0) == call.num_lanes, "gather_into: out[", f, "]: want [", call.num_lanes,
-                  ",", batch, ",C,H,W], got ", out[f].sizes());
+      TORCH_CHECK(out[f].dim() == 5 && out[f].size(0) == call.num_lanes, "gather_into: out[", f, "]: want [",
+                  call.num_lanes, ",", batch, ",C,H,W], got ", out[f].sizes());
       check_out(call, out[f], f, batch);
     }
-    TORCH_CHECK(labels_out[0].sizes() == at::IntArrayRef({call.num_lanes, batch}) && labels_out[0].is_contiguous() &&
-                    labels_out[0].scalar_type() == at::kLong,
-                "gather_into: labels_out: want [", call.num_lanes, ",", batch, "] int64, got ", labels_out[0].sizes());
+    TORCH_CHECK(labels_out[0].sizes() == at::IntArrayRef({call.num_lanes, batch}) &&
+                    labels_out[0].is_contiguous() && labels_out[0].scalar_type() == at::kLong,
+                "gather_into: labels_out: want [", call.num_lanes, ",", batch, "] int64, got ",
+                labels_out[0].sizes());
     TORCH_CHECK(!call.mask_out.defined() ||
-                    (call.mask_out.sizes() == labels_out[0].sizes() && call.mask_out.scalar_type() == at::kBool &&
-                     call.mask_out.is_contiguous()),
+                    (call.mask_out.sizes() == labels_out[0].sizes() &&
+                     call.mask_out.scalar_type() == at::kBool && call.mask_out.is_contiguous()),
                 "gather_into: mask_out: want [", call.num_lanes, ",", batch, "] bool");
     return call;
   }
-  TORCH_CHECK(position.is_cpu(), "gather_into: position: want it on the CPU for owned outputs, whose sizes follow it");
+  TORCH_CHECK(position.is_cpu(),
+              "gather_into: position: want it on the CPU for owned outputs, whose sizes follow it");
   TORCH_CHECK(lane_ids.numel() == static_cast<int64_t>(labels_out.size()) && !call.mask_out.defined(),
-              "gather_into: labels_out: want ", call.num_lanes, " tensors and no mask, got ", labels_out.size());
+              "gather_into: labels_out: want ", call.num_lanes, " tensors and no mask, got ",
+              labels_out.size());
   for (size_t i = 0; i < out.size(); ++i)
     check_out(call, out[i], i % fields.size(), labels_out[i / fields.size()].numel());
   return call;
@@ -155,8 +167,8 @@ Checked check(at::TensorList fields, const at::Tensor& labels, at::TensorList af
 
 // One image: convert(channel, value) for what the crop covers, black(channel) outside.
 template <class In, class Out, class Convert>
-void copy_image(const In* from, Out* to, const at::Tensor& field, const Displacement& moved, const Convert& convert,
-                const Out* black) {
+void copy_image(const In* from, Out* to, const at::Tensor& field, const Displacement& moved,
+                const Convert& convert, const Out* black) {
   const bool planar = is_planar(field);
   const int64_t height = field.size(2), width = field.size(3);
   const int64_t planes = planar ? field.size(1) : 1, pixel = planar ? 1 : field.size(1);
@@ -181,7 +193,8 @@ void gather_field_cpu(const Checked& call, int64_t f, uint64_t epoch, int64_t ba
   const float* affine = call.affine[static_cast<size_t>(f)].const_data_ptr<float>();
   const int64_t channels = field.size(1), values = field.size(1) * field.size(2) * field.size(3);
   std::vector<Out> black(static_cast<size_t>(channels));
-  for (int64_t c = 0; c < channels; ++c) black[static_cast<size_t>(c)] = static_cast<Out>(affine[channels + c]);
+  for (int64_t c = 0; c < channels; ++c)
+    black[static_cast<size_t>(c)] = static_cast<Out>(affine[channels + c]);
 
   // For bytes a table of all 256 values a channel: exact, and faster than computing.
   std::vector<Out> table;
@@ -196,7 +209,8 @@ void gather_field_cpu(const Checked& call, int64_t f, uint64_t epoch, int64_t ba
     if constexpr (std::is_same_v<In, uint8_t>) {
       return table[static_cast<size_t>(channel * 256 + value)];
     } else if constexpr (std::is_same_v<In, uint16_t>) {
-      return static_cast<Out>(std::fma(static_cast<float>(value), affine[channel], affine[channels + channel]));
+      return static_cast<Out>(
+          std::fma(static_cast<float>(value), affine[channel], affine[channels + channel]));
     } else {
       return static_cast<Out>(static_cast<float>(value));
     }
@@ -226,10 +240,18 @@ template <class Out>
 void gather_fields_cpu(const Checked& call, uint64_t epoch, int64_t batch_index) {
   for (int64_t f = 0; f < static_cast<int64_t>(call.fields.size()); ++f) {
     switch (call.fields[static_cast<size_t>(f)].scalar_type()) {
-      case at::kByte: gather_field_cpu<uint8_t, Out>(call, f, epoch, batch_index); break;
-      case at::kUInt16: gather_field_cpu<uint16_t, Out>(call, f, epoch, batch_index); break;
-      case at::kFloat: gather_field_cpu<float, Out>(call, f, epoch, batch_index); break;
-      default: gather_field_cpu<c10::BFloat16, Out>(call, f, epoch, batch_index); break;
+      case at::kByte:
+        gather_field_cpu<uint8_t, Out>(call, f, epoch, batch_index);
+        break;
+      case at::kUInt16:
+        gather_field_cpu<uint16_t, Out>(call, f, epoch, batch_index);
+        break;
+      case at::kFloat:
+        gather_field_cpu<float, Out>(call, f, epoch, batch_index);
+        break;
+      default:
+        gather_field_cpu<c10::BFloat16, Out>(call, f, epoch, batch_index);
+        break;
     }
   }
 }
@@ -239,10 +261,18 @@ void gather_cpu(const Checked& call) {
   const auto epoch = static_cast<uint64_t>(position[0]);
   const int64_t batch_index = position[1];
   switch (call.out[0].scalar_type()) {
-    case at::kFloat: gather_fields_cpu<float>(call, epoch, batch_index); break;
-    case at::kBFloat16: gather_fields_cpu<c10::BFloat16>(call, epoch, batch_index); break;
-    case at::kHalf: gather_fields_cpu<c10::Half>(call, epoch, batch_index); break;
-    default: TORCH_CHECK(false, "gather_into: out: want float32, bfloat16 or float16, got ", call.out[0].scalar_type());
+    case at::kFloat:
+      gather_fields_cpu<float>(call, epoch, batch_index);
+      break;
+    case at::kBFloat16:
+      gather_fields_cpu<c10::BFloat16>(call, epoch, batch_index);
+      break;
+    case at::kHalf:
+      gather_fields_cpu<c10::Half>(call, epoch, batch_index);
+      break;
+    default:
+      TORCH_CHECK(false, "gather_into: out: want float32, bfloat16 or float16, got ",
+                  call.out[0].scalar_type());
   }
   const int64_t* lane_ids = call.lane_ids.const_data_ptr<int64_t>();
   const int64_t* labels = call.labels.const_data_ptr<int64_t>();
@@ -261,11 +291,16 @@ void gather_cpu(const Checked& call) {
 #if ESPALIER_WITH_CUDA
 ValueType value_type(at::ScalarType type) {
   switch (type) {
-    case at::kByte: return ValueType::kU8;
-    case at::kUInt16: return ValueType::kU16;
-    case at::kFloat: return ValueType::kF32;
-    case at::kBFloat16: return ValueType::kBf16;
-    default: TORCH_CHECK(type == at::kHalf, "gather_into: out: want float32, bfloat16 or float16, got ", type);
+    case at::kByte:
+      return ValueType::kU8;
+    case at::kUInt16:
+      return ValueType::kU16;
+    case at::kFloat:
+      return ValueType::kF32;
+    case at::kBFloat16:
+      return ValueType::kBf16;
+    default:
+      TORCH_CHECK(type == at::kHalf, "gather_into: out: want float32, bfloat16 or float16, got ", type);
   }
   return ValueType::kF16;
 }
@@ -335,12 +370,13 @@ void gather_cuda(const Checked& call) {
 }
 #endif
 
-void gather_into_op(at::TensorList fields, const at::Tensor& labels, at::TensorList affine, const at::Tensor& lane_ids,
-                    const at::Tensor& position, c10::string_view plan, bool shuffle, int64_t seed, int64_t batch,
-                    int64_t group_lanes, bool augment, bool flip, int64_t crop_pad, int64_t augment_seed,
-                    at::TensorList out, at::TensorList labels_out, const std::optional<at::Tensor>& mask_out) {
-  const Checked call = check(fields, labels, affine, lane_ids, position, plan, shuffle, seed, batch, group_lanes,
-                             augment, flip, crop_pad, augment_seed, out, labels_out, mask_out);
+void gather_into_op(at::TensorList fields, const at::Tensor& labels, at::TensorList affine,
+                    const at::Tensor& lane_ids, const at::Tensor& position, c10::string_view plan,
+                    bool shuffle, int64_t seed, int64_t batch, int64_t group_lanes, bool augment, bool flip,
+                    int64_t crop_pad, int64_t augment_seed, at::TensorList out, at::TensorList labels_out,
+                    const std::optional<at::Tensor>& mask_out) {
+  const Checked call = check(fields, labels, affine, lane_ids, position, plan, shuffle, seed, batch,
+                             group_lanes, augment, flip, crop_pad, augment_seed, out, labels_out, mask_out);
 #if ESPALIER_WITH_CUDA
   if (call.out[0].is_cuda()) return gather_cuda(call);
 #endif
@@ -351,13 +387,19 @@ void gather_into_op(at::TensorList fields, const at::Tensor& labels, at::TensorL
 
 TORCH_LIBRARY(espalier, m) {
   m.def(
-      "gather_into(Tensor[] fields, Tensor labels, Tensor[] affine, Tensor lane_ids, Tensor position, str plan, "
-      "bool shuffle, int seed, int batch, int group_lanes, bool augment, bool flip, int crop_pad, int augment_seed, "
+      "gather_into(Tensor[] fields, Tensor labels, Tensor[] affine, Tensor lane_ids, Tensor position, str "
+      "plan, "
+      "bool shuffle, int seed, int batch, int group_lanes, bool augment, bool flip, int crop_pad, int "
+      "augment_seed, "
       "Tensor(a!)[] out, Tensor(b!)[] labels_out, Tensor(c!)? mask_out) -> ()");
 }
-TORCH_LIBRARY_IMPL(espalier, CPU, m) { m.impl("gather_into", gather_into_op); }
+TORCH_LIBRARY_IMPL(espalier, CPU, m) {
+  m.impl("gather_into", gather_into_op);
+}
 #if ESPALIER_WITH_CUDA
-TORCH_LIBRARY_IMPL(espalier, CUDA, m) { m.impl("gather_into", gather_into_op); }
+TORCH_LIBRARY_IMPL(espalier, CUDA, m) {
+  m.impl("gather_into", gather_into_op);
+}
 #endif
 
 void gather_into(const GatherCall& call) {

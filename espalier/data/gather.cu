@@ -2,12 +2,14 @@
 //
 // Work is cut into items: one tile of rows of one plane of one image. A block takes a few items of one field
 // (blockIdx.y):
-//   1. one thread an item evaluates the plan (which sample, where it moved) and, for an image's first tile, writes
+//   1. one thread an item evaluates the plan (which sample, where it moved) and, for an image's first tile,
+//   writes
 //      its label and mask;
 //   2. all threads copy the items' source rows, a contiguous range, into shared memory, 16 bytes at a time;
 //   3. all threads write outputs, 16 bytes at a time, reading shared memory at the displaced place.
 // Shared memory makes every read of the dataset wide and once, so the same kernel serves pinned host memory.
-// Tiles hold at most kTileBytes of source (one row where a row is longer); 32-bit offsets suffice inside a tile.
+// Tiles hold at most kTileBytes of source (one row where a row is longer); 32-bit offsets suffice inside a
+// tile.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
@@ -20,7 +22,9 @@ namespace espalier::data {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTileBytes = 12288;  // 8 blocks of 256 threads fill a multiprocessor's threads and 96 KiB of its memory
+// Four CIFAR images a block: 8 x 512 of them are 1024 blocks, of which a card of 132 multiprocessors holds
+// 792 to 1056 at once, so that nearly all reads are in flight together.
+constexpr int kTileBytes = 12544;
 constexpr int kMaxItems = 16;
 constexpr int kLineBytes = 16;
 constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
@@ -41,7 +45,7 @@ struct Divisor {
 };
 
 struct Tiling {
-  int32_t rows = 0;             // a tile has, the last of a plane maybe fewer
+  int32_t rows = 0;  // a tile has, the last of a plane maybe fewer
   int32_t tiles_per_plane = 0;
   int32_t tiles_per_image = 0;
   int32_t items_per_block = 0;
@@ -49,6 +53,8 @@ struct Tiling {
   int64_t num_items = 0;
   Divisor row_length;  // W * pixel
   Divisor pixel;
+  Divisor lines;    // 16-byte lines a slot
+  Divisor vectors;  // 16-byte outputs a tile
 };
 
 struct Tilings {
@@ -58,6 +64,7 @@ struct Tilings {
 // What a block knows of one item after step 1.
 struct Item {
   int64_t source_byte;  // of the first source row that exists, in the field
+  void* out;            // [rows, W, pixel]; nullptr: nothing is written
   int32_t source_bytes;
   int32_t first_row;  // the source row at source_byte
   int32_t end_row;    // one past the last source row in the tile
@@ -67,8 +74,6 @@ struct Item {
   int32_t skew;  // bytes between the slot's begin and source_byte's place in it
   Displacement moved;
   bool valid;
-  int64_t lane;
-  int64_t image;  // in the lane's batch
 };
 
 __host__ __device__ int bytes_of(ValueType type) {
@@ -78,38 +83,56 @@ __host__ __device__ int bytes_of(ValueType type) {
 template <class Out>
 __device__ Out cast(float value);
 template <>
-__device__ float cast<float>(float value) { return value; }
+__device__ float cast<float>(float value) {
+  return value;
+}
 template <>
-__device__ __nv_bfloat16 cast<__nv_bfloat16>(float value) { return __float2bfloat16_rn(value); }
+__device__ __nv_bfloat16 cast<__nv_bfloat16>(float value) {
+  return __float2bfloat16_rn(value);
+}
 template <>
-__device__ __half cast<__half>(float value) { return __float2half_rn(value); }
+__device__ __half cast<__half>(float value) {
+  return __float2half_rn(value);
+}
 
 // Stored integers are normalised, stored floats already are.
-__device__ float normalised(uint8_t value, float scale, float shift) { return __fmaf_rn(value, scale, shift); }
-__device__ float normalised(uint16_t value, float scale, float shift) { return __fmaf_rn(value, scale, shift); }
-__device__ float normalised(float value, float, float) { return value; }
-__device__ float normalised(__nv_bfloat16 value, float, float) { return __bfloat162float(value); }
+__device__ float normalised(uint8_t value, float scale, float shift) {
+  return __fmaf_rn(value, scale, shift);
+}
+__device__ float normalised(uint16_t value, float scale, float shift) {
+  return __fmaf_rn(value, scale, shift);
+}
+__device__ float normalised(float value, float, float) {
+  return value;
+}
+__device__ float normalised(__nv_bfloat16 value, float, float) {
+  return __bfloat162float(value);
+}
 
-__device__ Item plan_item(const GatherArgs& args, const GatherField& field, const Tiling& tiling, int64_t index,
+// Images are counted in 32 bits: a batch of 2^31 would not fit any memory.
+template <class Out, bool kPerLane>
+__device__ Item plan_item(const GatherArgs& args, int32_t f, const Tiling& tiling, int64_t index,
                           const LanePointers* pointers) {
+  const GatherField& field = args.fields[f];
   Item item{};
-  const int64_t image = index / tiling.tiles_per_image;
-  const auto tile = static_cast<int32_t>(index - image * tiling.tiles_per_image);
-  item.lane = image / args.plan.batch;
-  item.image = image - item.lane * args.plan.batch;
+  const auto image = static_cast<uint32_t>(index) / static_cast<uint32_t>(tiling.tiles_per_image);
+  const auto tile = static_cast<int32_t>(static_cast<uint32_t>(index) -
+                                         image * static_cast<uint32_t>(tiling.tiles_per_image));
+  const uint32_t lane = image / static_cast<uint32_t>(args.plan.batch);
+  const uint32_t in_lane = image - lane * static_cast<uint32_t>(args.plan.batch);
   item.plane = tile / tiling.tiles_per_plane;
   item.row0 = (tile - item.plane * tiling.tiles_per_plane) * tiling.rows;
   item.rows = min(tiling.rows, field.height - item.row0);
 
-  const int64_t lane_id = args.lane_ids[item.lane];
+  const int64_t lane_id = args.lane_ids[lane];
   const auto epoch = static_cast<uint64_t>(args.position ? args.position[0] : args.epoch);
   const int64_t batch_index = args.position ? args.position[1] : args.batch_index;
   const LaneRange range = lane_range(args.plan, lane_id, batch_index);
-  item.valid = item.image < range.count;
+  item.valid = in_lane < range.count;
 
   int64_t sample = 0;
   if (item.valid) {
-    sample = sample_at(args.plan, lane_id, epoch, range.begin + item.image);
+    sample = sample_at(args.plan, lane_id, epoch, range.begin + in_lane);
     item.moved = displacement(args.augmentation, epoch, sample);
     const int64_t row_bytes = int64_t{field.width} * field.pixel * bytes_of(field.type);
     item.first_row = min(max(item.row0 + item.moved.shift_y, 0), field.height);
@@ -119,34 +142,46 @@ __device__ Item plan_item(const GatherArgs& args, const GatherField& field, cons
     const auto address = reinterpret_cast<uintptr_t>(field.values) + static_cast<uintptr_t>(item.source_byte);
     item.skew = static_cast<int32_t>(address % kLineBytes);
   }
-  if (blockIdx.y == 0 && tile == 0) {
-    int64_t* labels = pointers ? static_cast<int64_t*>(
-                                     pointers->out[item.lane * (args.num_fields + 1) + args.num_fields])
-                               : args.labels_out + item.lane * args.plan.batch;
-    if (item.valid || !pointers) labels[item.image] = item.valid ? args.labels[sample] : kIgnoredLabel;
+  const int64_t first_value =
+      ((int64_t{in_lane} * field.planes + item.plane) * field.height + item.row0) * field.width * field.pixel;
+  if (!kPerLane) {
+    item.out = static_cast<Out*>(field.out) + lane * field.lane_stride + first_value;
+  } else if (item.valid) {  // an owned batch has no room for samples that are not there
+    item.out = static_cast<Out*>(pointers->out[lane * (args.num_fields + 1) + f]) + first_value;
+  }
+  if (f == 0 && tile == 0) {
+    int64_t* labels =
+        kPerLane ? static_cast<int64_t*>(pointers->out[lane * (args.num_fields + 1) + args.num_fields])
+                 : args.labels_out + lane * args.plan.batch;
+    if (item.valid || !kPerLane) labels[in_lane] = item.valid ? args.labels[sample] : kIgnoredLabel;
     if (args.mask_out) args.mask_out[image] = item.valid;
   }
   return item;
 }
 
-// Copies the item's source rows into its slot. Whole lines are copied where they lie inside the field; the bytes
-// of a line that begins before the item's rows or ends after them are never used.
-__device__ void load_item(const GatherField& field, int64_t field_bytes, const Item& item, uint8_t* slot) {
+// Copies the items' source rows into their slots. Whole lines are copied where they lie inside the field; the
+// bytes of a line that begins before the item's rows or ends after them are never used.
+__device__ void load_items(const GatherField& field, const Tiling& tiling, int64_t field_bytes,
+                           const Item* items, int num_items, uint8_t* slots) {
   const auto* values = static_cast<const uint8_t*>(field.values);
-  const int64_t begin = item.source_byte - item.skew;
-  const int lines = (item.skew + item.source_bytes + kLineBytes - 1) / kLineBytes;
-  for (int line = static_cast<int>(threadIdx.x); line < lines; line += kThreads) {
-    const int64_t at = begin + int64_t{line} * kLineBytes;
+  const int lines = static_cast<int>(tiling.lines.divisor);
+  for (int n = static_cast<int>(threadIdx.x); n < num_items * lines; n += kThreads) {
+    const int i = static_cast<int>(tiling.lines.quotient(static_cast<uint32_t>(n)));
+    const int line = n - i * lines;
+    const Item& item = items[i];
+    if (!item.valid || line * kLineBytes >= item.skew + item.source_bytes) continue;
+    const int64_t at = item.source_byte - item.skew + int64_t{line} * kLineBytes;
+    uint8_t* slot = slots + i * tiling.slot_bytes + line * kLineBytes;
     if (at >= 0 && at + kLineBytes <= field_bytes) {
-      __pipeline_memcpy_async(slot + line * kLineBytes, values + at, kLineBytes);
+      __pipeline_memcpy_async(slot, values + at, kLineBytes);
     } else {
-      for (int i = 0; i < kLineBytes; ++i)
-        if (at + i >= 0 && at + i < field_bytes) slot[line * kLineBytes + i] = values[at + i];
+      for (int b = 0; b < kLineBytes; ++b)
+        if (at + b >= 0 && at + b < field_bytes) slot[b] = values[at + b];
     }
   }
 }
 
-// Element `e` of the item's output tile, [rows, W, pixel].
+// One item's tile in shared memory, and how outputs are read from it.
 template <class In, class Out>
 struct TileReader {
   const GatherField& field;
@@ -156,6 +191,7 @@ struct TileReader {
   int32_t channels;
   int32_t row_length;
 
+  // Output (row, x, channel of the pixel), any number of channels.
   __device__ Out read(int32_t row, int32_t x, int32_t channel_in_pixel) const {
     const int32_t y = item.row0 + row + item.moved.shift_y;
     const int32_t from_x = (item.moved.mirrored ? field.width - 1 - x : x) + item.moved.shift_x;
@@ -167,48 +203,87 @@ struct TileReader {
                          affine[channel], shift);
     return cast<Out>(value);
   }
+
+  // kVector outputs of one row from place `rest` in it, for pixels of kPixel channels. Output place p of a
+  // row is source place p + shift * kPixel, or mirrored (W - 1 + shift) * kPixel - p + 2 * channel(p): the
+  // channels come in turn, so all but one multiply-add of the address is done before the loop.
+  template <int kPixel, int kVector>
+  __device__ void read_row_part(int32_t row, int32_t rest, Out* values) const {
+    const int32_t y = item.row0 + row + item.moved.shift_y;
+    const bool row_inside = y >= item.first_row && y < item.end_row;
+    const In* from = source + (row_inside ? (y - item.first_row) * row_length : 0);
+    const int32_t first_channel = rest % kPixel;
+    const int32_t direction = item.moved.mirrored ? -1 : 1;
+    float scale[kPixel], shift[kPixel];
+    int32_t place[kPixel];
+#pragma unroll
+    for (int turn = 0; turn < kPixel; ++turn) {
+      const int32_t in_pixel =
+          first_channel + turn >= kPixel ? first_channel + turn - kPixel : first_channel + turn;
+      scale[turn] = affine[item.plane + in_pixel];
+      shift[turn] = affine[channels + item.plane + in_pixel];
+      place[turn] = item.moved.mirrored
+                        ? (field.width - 1 + item.moved.shift_x) * kPixel - rest + 2 * in_pixel
+                        : item.moved.shift_x * kPixel + rest;
+    }
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const int32_t at = place[i % kPixel] + direction * i;
+      float value = shift[i % kPixel];
+      if (row_inside && static_cast<uint32_t>(at) < static_cast<uint32_t>(row_length))
+        value = normalised(from[at], scale[i % kPixel], shift[i % kPixel]);
+      values[i] = cast<Out>(value);
+    }
+  }
 };
 
 template <class In, class Out>
-__device__ void write_item(const GatherField& field, const Tiling& tiling, const Item& item, const uint8_t* slot,
-                           const float* affine, int32_t channels, Out* out) {
+__device__ void write_items(const GatherField& field, const Tiling& tiling, const Item* items, int num_items,
+                            const uint8_t* slots, const float* affine) {
   constexpr int kVector = kLineBytes / static_cast<int>(sizeof(Out));
-  const int32_t row_length = field.width * field.pixel;
-  const int32_t count = item.rows * row_length;
-  const TileReader<In, Out> reader{field,  item,     reinterpret_cast<const In*>(slot + item.skew),
-                                   affine, channels, row_length};
-  const bool aligned = reinterpret_cast<uintptr_t>(out) % kLineBytes == 0;
-  const int32_t in_vectors = aligned ? count - count % kVector : 0;
-
-  for (int32_t e = static_cast<int32_t>(threadIdx.x) * kVector; e < in_vectors; e += kThreads * kVector) {
+  const int32_t row_length = static_cast<int32_t>(tiling.row_length.divisor);
+  const int vectors = static_cast<int>(tiling.vectors.divisor);
+  for (int n = static_cast<int>(threadIdx.x); n < num_items * vectors; n += kThreads) {
+    const int i = static_cast<int>(tiling.vectors.quotient(static_cast<uint32_t>(n)));
+    const Item& item = items[i];
+    const int32_t begin = (n - i * vectors) * kVector;
+    const int32_t count = min(kVector, item.rows * row_length - begin);
+    if (item.out == nullptr || count <= 0) continue;
+    const TileReader<In, Out> reader{field,
+                                     item,
+                                     reinterpret_cast<const In*>(slots + i * tiling.slot_bytes + item.skew),
+                                     affine,
+                                     field.planes * field.pixel,
+                                     row_length};
+    const int32_t row = static_cast<int32_t>(tiling.row_length.quotient(static_cast<uint32_t>(begin)));
+    const int32_t rest = begin - row * row_length;
     alignas(kLineBytes) Out values[kVector];
-    if (item.valid) {
-      int32_t row = static_cast<int32_t>(tiling.row_length.quotient(static_cast<uint32_t>(e)));
-      const int32_t rest = e - row * row_length;
-      int32_t x = static_cast<int32_t>(tiling.pixel.quotient(static_cast<uint32_t>(rest)));
-      int32_t c = rest - x * field.pixel;
+    if (!item.valid) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        values[i] = reader.read(row, x, c);
-        if (++c == field.pixel) {
-          c = 0;
-          if (++x == field.width) {
-            x = 0;
-            ++row;
-          }
-        }
-      }
+      for (int v = 0; v < kVector; ++v) values[v] = cast<Out>(0.0f);
+    } else if (field.pixel == 3 && rest + kVector <= row_length) {
+      reader.template read_row_part<3, kVector>(row, rest, values);
+    } else if (field.pixel == 1 && rest + kVector <= row_length) {
+      reader.template read_row_part<1, kVector>(row, rest, values);
     } else {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = cast<Out>(0.0f);
+      for (int v = 0; v < kVector; ++v) {
+        const uint32_t element = static_cast<uint32_t>(min(begin + v, item.rows * row_length - 1));
+        const uint32_t at_row = tiling.row_length.quotient(element);
+        const uint32_t in_row = element - at_row * static_cast<uint32_t>(row_length);
+        const uint32_t x = tiling.pixel.quotient(in_row);
+        values[v] = reader.read(static_cast<int32_t>(at_row), static_cast<int32_t>(x),
+                                static_cast<int32_t>(in_row - x * static_cast<uint32_t>(field.pixel)));
+      }
     }
-    *reinterpret_cast<uint4*>(out + e) = *reinterpret_cast<const uint4*>(values);
-  }
-  for (int32_t e = in_vectors + static_cast<int32_t>(threadIdx.x); e < count; e += kThreads) {
-    const int32_t row = static_cast<int32_t>(tiling.row_length.quotient(static_cast<uint32_t>(e)));
-    const int32_t rest = e - row * row_length;
-    const int32_t x = static_cast<int32_t>(tiling.pixel.quotient(static_cast<uint32_t>(rest)));
-    out[e] = item.valid ? reader.read(row, x, rest - x * field.pixel) : cast<Out>(0.0f);
+    Out* out = static_cast<Out*>(item.out) + begin;
+    if (count == kVector && reinterpret_cast<uintptr_t>(out) % kLineBytes == 0) {
+      *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(values);
+    } else {
+#pragma unroll
+      for (int v = 0; v < kVector; ++v)
+        if (v < count) out[v] = values[v];
+    }
   }
 }
 
@@ -221,49 +296,47 @@ __device__ void gather_block(const GatherArgs& args, const Tilings& tilings, con
   const Tiling& tiling = tilings.field[f];
   const int64_t first_item = int64_t{blockIdx.x} * tiling.items_per_block;
   if (first_item >= tiling.num_items) return;
-  const int num_items =
-      static_cast<int>(min(int64_t{tiling.items_per_block}, tiling.num_items - first_item));
+  const int num_items = static_cast<int>(min(int64_t{tiling.items_per_block}, tiling.num_items - first_item));
   const int32_t channels = field.planes * field.pixel;
   auto* affine = reinterpret_cast<float*>(slots + tiling.items_per_block * tiling.slot_bytes);
 
   if (static_cast<int>(threadIdx.x) < num_items)
-    items[threadIdx.x] = plan_item(args, field, tiling, first_item + threadIdx.x, kPerLane ? pointers : nullptr);
+    items[threadIdx.x] = plan_item<Out, kPerLane>(args, f, tiling, first_item + threadIdx.x, pointers);
   for (int i = static_cast<int>(threadIdx.x); i < 2 * channels; i += kThreads) affine[i] = field.affine[i];
   __syncthreads();
 
   const int64_t sample_bytes =
       int64_t{field.planes} * field.height * field.width * field.pixel * bytes_of(field.type);
-  for (int i = 0; i < num_items; ++i)
-    if (items[i].valid)
-      load_item(field, args.plan.num_samples * sample_bytes, items[i], slots + i * tiling.slot_bytes);
+  load_items(field, tiling, args.plan.num_samples * sample_bytes, items, num_items, slots);
   __pipeline_commit();
   __pipeline_wait_prior(0);
   __syncthreads();
 
-  for (int i = 0; i < num_items; ++i) {
-    const Item& item = items[i];
-    Out* out = kPerLane ? static_cast<Out*>(pointers->out[item.lane * (args.num_fields + 1) + f])
-                        : static_cast<Out*>(field.out) + item.lane * field.lane_stride;
-    if (kPerLane && !item.valid) continue;  // an owned batch has no room for samples that are not there
-    out += ((item.image * field.planes + item.plane) * field.height + item.row0) * field.width * field.pixel;
-    const uint8_t* slot = slots + i * tiling.slot_bytes;
-    switch (field.type) {
-      case ValueType::kU8: write_item<uint8_t>(field, tiling, item, slot, affine, channels, out); break;
-      case ValueType::kU16: write_item<uint16_t>(field, tiling, item, slot, affine, channels, out); break;
-      case ValueType::kF32: write_item<float>(field, tiling, item, slot, affine, channels, out); break;
-      default: write_item<__nv_bfloat16>(field, tiling, item, slot, affine, channels, out); break;
-    }
+  switch (field.type) {
+    case ValueType::kU8:
+      write_items<uint8_t, Out>(field, tiling, items, num_items, slots, affine);
+      break;
+    case ValueType::kU16:
+      write_items<uint16_t, Out>(field, tiling, items, num_items, slots, affine);
+      break;
+    case ValueType::kF32:
+      write_items<float, Out>(field, tiling, items, num_items, slots, affine);
+      break;
+    default:
+      write_items<__nv_bfloat16, Out>(field, tiling, items, num_items, slots, affine);
+      break;
   }
 }
 
+// Six blocks of 256 threads a multiprocessor leave 40 registers a thread.
 template <class Out>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 6)
     gather_stacked(const __grid_constant__ GatherArgs args, const __grid_constant__ Tilings tilings) {
   gather_block<Out, false>(args, tilings, nullptr);
 }
 
 template <class Out>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 6)
     gather_per_lane(const __grid_constant__ GatherArgs args, const __grid_constant__ Tilings tilings,
                     const __grid_constant__ LanePointers pointers) {
   gather_block<Out, true>(args, tilings, &pointers);
@@ -281,6 +354,10 @@ Tiling tiling_of(const GatherArgs& args, const GatherField& field) {
       static_cast<int32_t>((tiling.rows * row_bytes + 2 * kLineBytes - 1) / kLineBytes * kLineBytes);
   tiling.items_per_block = std::max(1, std::min(kMaxItems, kTileBytes / tiling.slot_bytes));
   tiling.num_items = args.num_lanes * args.plan.batch * tiling.tiles_per_image;
+  const int32_t vector = kLineBytes / bytes_of(args.out_type);
+  tiling.lines = Divisor(static_cast<uint32_t>(tiling.slot_bytes / kLineBytes));
+  tiling.vectors = Divisor(
+      static_cast<uint32_t>((int64_t{tiling.rows} * field.width * field.pixel + vector - 1) / vector));
   tiling.row_length = Divisor(static_cast<uint32_t>(field.width * field.pixel));
   tiling.pixel = Divisor(static_cast<uint32_t>(field.pixel));
   return tiling;
@@ -312,6 +389,7 @@ cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, 
   int64_t shared_bytes = 0;
   for (int f = 0; f < args.num_fields; ++f) {
     const Tiling tiling = tiling_of(args, args.fields[f]);
+    if (tiling.num_items > INT32_MAX) return cudaErrorInvalidConfiguration;
     blocks = std::max(blocks, (tiling.num_items + tiling.items_per_block - 1) / tiling.items_per_block);
     const int64_t channels = int64_t{args.fields[f].planes} * args.fields[f].pixel;
     shared_bytes = std::max(shared_bytes, int64_t{tiling.items_per_block} * tiling.slot_bytes +
@@ -322,10 +400,14 @@ cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, 
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_fields));
   const auto bytes = static_cast<size_t>(shared_bytes);
   switch (args.out_type) {
-    case ValueType::kF32: return launch<float>(args, pointers, tilings, grid, bytes, stream);
-    case ValueType::kBf16: return launch<__nv_bfloat16>(args, pointers, tilings, grid, bytes, stream);
-    case ValueType::kF16: return launch<__half>(args, pointers, tilings, grid, bytes, stream);
-    default: return cudaErrorInvalidValue;
+    case ValueType::kF32:
+      return launch<float>(args, pointers, tilings, grid, bytes, stream);
+    case ValueType::kBf16:
+      return launch<__nv_bfloat16>(args, pointers, tilings, grid, bytes, stream);
+    case ValueType::kF16:
+      return launch<__half>(args, pointers, tilings, grid, bytes, stream);
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -1,9 +1,10 @@
 // The gather operator: pick samples by a plan, crop, flip, normalise, cast, and write them to all lanes of a
 // device; one launch, whatever the lanes and fields. Registered as torch.ops.espalier.gather_into.
 //
-// Output value = value * scale[c] + shift[c], one fused multiply-add in fp32, then one rounding to the output's
-// type; where the crop reaches over the edge, the value is what black (0) becomes. The CPU and CUDA kernels agree
-// bit for bit. Samples that the plan has not (a partial last batch) are zeros, labelled -100, masked out.
+// Output value = value * scale[c] + shift[c], one fused multiply-add in fp32, then one rounding to the
+// output's type; where the crop reaches over the edge, the value is what black (0) becomes. The CPU and CUDA
+// kernels agree bit for bit. Samples that the plan has not (a partial last batch) are zeros, labelled -100,
+// masked out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,9 +28,9 @@ struct GatherCall {
   LanePlan plan;
   Augmentation augmentation;
 
-  // Where to. Stacked: F tensors, 1 of labels, a mask. Owned: L * F tensors (lane by lane) and L of labels, each as
-  // long as the plan gives that lane samples, no mask.
-  std::vector<at::Tensor> out;         // F x [L,B,C,H,W], or L*F x [b,C,H,W]; f32|bf16|f16, layout of the fields
+  // Where to. Stacked: F tensors, 1 of labels, a mask. Owned: L * F tensors (lane by lane) and L of labels,
+  // each as long as the plan gives that lane samples, no mask.
+  std::vector<at::Tensor> out;  // F x [L,B,C,H,W], or L*F x [b,C,H,W]; f32|bf16|f16, layout of the fields
   std::vector<at::Tensor> labels_out;  // 1 x [L,B], or L x [b] i64
   at::Tensor mask_out;                 // [L,B] bool, or undefined
 };

@@ -1,5 +1,5 @@
-// What the gather operator hands to its CUDA kernel: plain pointers and sizes, no torch, so that nvcc alone builds
-// gather.cu.
+// What the gather operator hands to its CUDA kernel: plain pointers and sizes, no torch, so that nvcc alone
+// builds gather.cu.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,8 +19,9 @@ enum class ValueType : int32_t { kU8, kU16, kF32, kBf16, kF16 };
 
 // One field. Channels-last is one plane of `pixel` = C interleaved channels; contiguous is C planes of one.
 struct GatherField {
-  const void* values = nullptr;   // [N, planes, H, W, pixel] u8|u16|f32|bf16, on the device or pinned
-  const float* affine = nullptr;  // [2, C] f32 cuda: scale, shift; stored floats use the shift alone, for black
+  const void* values = nullptr;  // [N, planes, H, W, pixel] u8|u16|f32|bf16, on the device or pinned
+  const float* affine =
+      nullptr;  // [2, C] f32 cuda: scale, shift; stored floats use the shift alone, for black
   ValueType type = ValueType::kU8;
   int32_t planes = 1;
   int32_t height = 0;
@@ -51,8 +52,8 @@ struct LanePointers {
   void* out[kMaxLanePointers];
 };
 
-// One launch for all lanes and fields. Deterministic: every output is written once, by one thread, from integers
-// and one fused multiply-add. `pointers` is nullptr for stacked outputs.
+// One launch for all lanes and fields. Deterministic: every output is written once, by one thread, from
+// integers and one fused multiply-add. `pointers` is nullptr for stacked outputs.
 cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, cudaStream_t stream);
 
 }  // namespace espalier::data

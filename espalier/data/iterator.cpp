@@ -17,9 +17,9 @@ struct GatherIterator::Group {
   std::shared_ptr<const ResidentDataset> dataset;
   const ResidentSplit* split = nullptr;
   LanePlan lanes;
-  std::vector<int64_t> envs;      // [L] global
-  std::vector<int64_t> lane_ids;  // [L]
-  at::Tensor lane_ids_on_device;  // [L] i64
+  std::vector<int64_t> envs;        // [L] global
+  std::vector<int64_t> lane_ids;    // [L]
+  at::Tensor lane_ids_on_device;    // [L] i64
   std::unique_ptr<BatchRing> ring;  // made at the first stacked batch
   // Host residency: batches made ahead on a stream of their own, oldest first.
   std::optional<c10::Stream> copy_stream;
@@ -85,7 +85,9 @@ GatherIterator::GatherIterator(const IteratorOptions& options,
 
 GatherIterator::~GatherIterator() = default;
 
-size_t GatherIterator::num_groups() const { return groups_.size(); }
+size_t GatherIterator::num_groups() const {
+  return groups_.size();
+}
 
 GatherIterator::Group GatherIterator::make_group(
     const PlanGroup& planned, const std::vector<std::shared_ptr<const ResidentDataset>>& datasets) {
@@ -110,7 +112,9 @@ GatherIterator::Group GatherIterator::make_group(
   return group;
 }
 
-void GatherIterator::begin_epoch(uint64_t epoch) { restore({.epoch = epoch, .batch = 0}); }
+void GatherIterator::begin_epoch(uint64_t epoch) {
+  restore({.epoch = epoch, .batch = 0});
+}
 
 IteratorState GatherIterator::state() const {
   check_begun();
@@ -170,8 +174,8 @@ std::optional<std::vector<EnvBatch>> GatherIterator::next() {
       EnvBatch batch{.env = env};
       for (const ResidentField& field : group.split->fields) {
         const FieldSpec& spec = field.spec;
-        batch.fields.push_back(empty_images({count, spec.channels, spec.height, spec.width}, group.dataset->format,
-                                            options.dtype(options_.type)));
+        batch.fields.push_back(empty_images({count, spec.channels, spec.height, spec.width},
+                                            group.dataset->format, options.dtype(options_.type)));
         call.out.push_back(batch.fields.back());
       }
       batch.labels = at::empty({count}, options.dtype(at::kLong));
@@ -232,7 +236,8 @@ StackedBatch GatherIterator::produce(Group& group, int64_t batch, c10::Stream st
   return made;
 }
 
-// The batch at the iterator's place. From host memory it was made ahead, and more are begun while buffers are free.
+// The batch at the iterator's place. From host memory it was made ahead, and more are begun while buffers are
+// free.
 StackedBatch GatherIterator::take(Group& group) {
   const c10::Stream consumer = current_stream(group.dataset->device);
   if (!group.reads_host()) return produce(group, state_.batch, consumer);

@@ -1,7 +1,7 @@
 // The gather iterator: serves a resident dataset's batches to many environments on one or more devices.
 //
-// Training shuffles, drops the last partial batch and augments; evaluation does none of the three. In the steady
-// state the host neither touches a pixel nor waits; a batch is one launch a device.
+// Training shuffles, drops the last partial batch and augments; evaluation does none of the three. In the
+// steady state the host neither touches a pixel nor waits; a batch is one launch a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace espalier::data {
 
 struct IteratorOptions {
   PlanOptions plan;
-  Augmentation augmentation;       // its seed is the plan's
+  Augmentation augmentation;         // its seed is the plan's
   at::ScalarType type = at::kFloat;  // of the batches: f32, bf16 or f16
   int64_t ring_capacity = 3;
   Poison poison = Poison::kOff;
@@ -79,15 +79,16 @@ class GatherIterator {
   IteratorState state() const;
   void restore(const IteratorState& state);
 
-  // What a captured step needs to gather by itself into buffers of its own: the call for device `group`, without
-  // position and outputs.
+  // What a captured step needs to gather by itself into buffers of its own: the call for device `group`,
+  // without position and outputs.
   GatherCall gather_call(size_t group) const;
   size_t num_groups() const;
 
  private:
   struct Group;
 
-  Group make_group(const PlanGroup& planned, const std::vector<std::shared_ptr<const ResidentDataset>>& datasets);
+  Group make_group(const PlanGroup& planned,
+                   const std::vector<std::shared_ptr<const ResidentDataset>>& datasets);
   void check_begun() const;
   StackedBatch produce(Group& group, int64_t batch, c10::Stream stream);
   StackedBatch take(Group& group);

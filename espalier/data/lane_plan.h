@@ -1,7 +1,8 @@
-// Which sample goes to which lane: the arithmetic of a plan, shared by the CPU and the gather kernel. GatherPlan
-// (plan.h) checks its inputs and is what people use; this is the part that a kernel evaluates.
+// Which sample goes to which lane: the arithmetic of a plan, shared by the CPU and the gather kernel.
+// GatherPlan (plan.h) checks its inputs and is what people use; this is the part that a kernel evaluates.
 //
-//   split   the lanes of a group share one permutation out: a batch takes perm[cursor : cursor + lanes * batch]
+//   split   the lanes of a group share one permutation out: a batch takes perm[cursor : cursor + lanes *
+//   batch]
 //           and splits it as torch.tensor_split does (10 over 3: 4, 3, 3)
 //   own     every lane has its own permutation of the whole split
 //   shared  all lanes get the same samples
@@ -25,7 +26,9 @@ struct LanePlan {
   int64_t group_lanes = 0;  // lanes that share a permutation out (split)
 
   // Samples of the order that one batch uses up.
-  ESPALIER_HOST_DEVICE int64_t stride() const { return kind == PlanKind::kSplit ? batch * group_lanes : batch; }
+  ESPALIER_HOST_DEVICE int64_t stride() const {
+    return kind == PlanKind::kSplit ? batch * group_lanes : batch;
+  }
 };
 
 // A lane's part of one batch: `count` consecutive positions of its order, from `begin`.
@@ -41,6 +44,8 @@ ESPALIER_HOST_DEVICE LaneRange lane_range(const LanePlan& plan, int64_t lane, in
   if (left <= 0) return {cursor, 0};
   if (left > plan.stride()) left = plan.stride();
   if (plan.kind != PlanKind::kSplit) return {cursor, left};
+  if (left == plan.stride())
+    return {cursor + lane * plan.batch, plan.batch};  // spares a kernel two long divisions
   const int64_t whole = left / plan.group_lanes;
   const int64_t rest = left % plan.group_lanes;
   return {cursor + lane * whole + (lane < rest ? lane : rest), whole + (lane < rest ? 1 : 0)};
@@ -50,7 +55,8 @@ ESPALIER_HOST_DEVICE LaneRange lane_range(const LanePlan& plan, int64_t lane, in
 ESPALIER_HOST_DEVICE int64_t sample_at(const LanePlan& plan, int64_t lane, uint64_t epoch, int64_t position) {
   if (!plan.shuffled) return position;
   const uint32_t stream = plan.kind == PlanKind::kOwn ? static_cast<uint32_t>(lane) + 1u : 0u;
-  const Permutation order(plan.key, epoch, static_cast<uint64_t>(plan.num_samples), Purpose::kPermutation, stream);
+  const Permutation order(plan.key, epoch, static_cast<uint64_t>(plan.num_samples), Purpose::kPermutation,
+                          stream);
   return static_cast<int64_t>(order(static_cast<uint64_t>(position)));
 }
 

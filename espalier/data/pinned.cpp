@@ -17,12 +17,14 @@ at::Tensor pin_in_place(const at::Tensor& tensor) {
     const cudaError_t status =
         cudaHostRegister(memory, tensor.nbytes(), cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (status != cudaSuccess)
-      fail("cannot pin {} bytes of host memory: {}; raise the limit of locked memory (ulimit -l), or use "
-           "--residency device",
-           tensor.nbytes(), cudaGetErrorString(status));
+      fail(
+          "cannot pin {} bytes of host memory: {}; raise the limit of locked memory (ulimit -l), or use "
+          "--residency device",
+          tensor.nbytes(), cudaGetErrorString(status));
     // The deleter holds the original tensor, so the memory outlives its registration.
     return at::from_blob(
-        memory, tensor.sizes(), tensor.strides(), [tensor](void* p) { cudaHostUnregister(p); }, tensor.options());
+        memory, tensor.sizes(), tensor.strides(), [tensor](void* p) { cudaHostUnregister(p); },
+        tensor.options());
   }
 #endif
   return tensor;

@@ -56,10 +56,11 @@ std::vector<int64_t> GatherPlan::counts(int64_t batch_index) const {
   const auto first_empty = std::ranges::find(counts, 0);
   const auto after = std::find_if(first_empty, counts.end(), [](int64_t count) { return count > 0; });
   if (after != counts.end())
-    fail("batch {}: environment {} gets samples though environment {} before it gets none; the last, partial "
-         "batch does not fit the way environments are spread over devices: drop it, or give each device "
-         "neighbouring environments",
-         batch_index, after - counts.begin(), first_empty - counts.begin());
+    fail(
+        "batch {}: environment {} gets samples though environment {} before it gets none; the last, partial "
+        "batch does not fit the way environments are spread over devices: drop it, or give each device "
+        "neighbouring environments",
+        batch_index, after - counts.begin(), first_empty - counts.begin());
   return counts;
 }
 
@@ -80,8 +81,8 @@ std::vector<int64_t> GatherPlan::samples(int64_t env, uint64_t epoch, int64_t ba
 
 std::vector<int64_t> validation_samples(int64_t num_samples, int64_t count, uint64_t seed) {
   if (count < 0 || count >= std::max<int64_t>(num_samples, 1))
-    fail_usage("validation: want 0 to {} of the {} training samples, got {}", std::max<int64_t>(num_samples, 1) - 1,
-               num_samples, count);
+    fail_usage("validation: want 0 to {} of the {} training samples, got {}",
+               std::max<int64_t>(num_samples, 1) - 1, num_samples, count);
   std::vector<int64_t> samples;
   if (count == 0) return samples;
   samples.reserve(static_cast<size_t>(count));

@@ -1,10 +1,10 @@
-// The gather plan: which samples each environment gets, batch by batch. Pure logic over device names; no tensor,
-// no device. Made over all environments of a job, whichever process holds them, so that several processes change
-// nothing.
+// The gather plan: which samples each environment gets, batch by batch. Pure logic over device names; no
+// tensor, no device. Made over all environments of a job, whichever process holds them, so that several
+// processes change nothing.
 //
-// Kept true: environments are grouped by device in the order in which devices first appear; a group's order of
-// samples is a pure function of (seed + 1009 * stable index, epoch) for `split` and of (seed, global environment,
-// epoch) for `own`; every environment sees the same number of batches.
+// Kept true: environments are grouped by device in the order in which devices first appear; a group's order
+// of samples is a pure function of (seed + 1009 * stable index, epoch) for `split` and of (seed, global
+// environment, epoch) for `own`; every environment sees the same number of batches.
 #pragma once
 
 #include <cstdint>
@@ -47,15 +47,17 @@ class GatherPlan {
   const std::vector<PlanGroup>& groups() const { return groups_; }
   int64_t num_samples() const { return num_samples_; }
 
-  // Batches an epoch: floor (drop) or ceil (keep) of N / samples used up by a batch, the minimum over devices.
+  // Batches an epoch: floor (drop) or ceil (keep) of N / samples used up by a batch, the minimum over
+  // devices.
   int64_t length() const { return length_; }
 
-  // Samples every environment gets in a batch, [n_envs]. Those with none come last: anything else (environments of
-  // two devices interleaved so that a partial batch leaves a hole) is an error, not a silent misalignment.
+  // Samples every environment gets in a batch, [n_envs]. Those with none come last: anything else
+  // (environments of two devices interleaved so that a partial batch leaves a hole) is an error, not a silent
+  // misalignment.
   std::vector<int64_t> counts(int64_t batch_index) const;
 
-  // The samples of one environment in one batch, in order. For tests and for looking: devices evaluate the plan
-  // themselves.
+  // The samples of one environment in one batch, in order. For tests and for looking: devices evaluate the
+  // plan themselves.
   std::vector<int64_t> samples(int64_t env, uint64_t epoch, int64_t batch_index) const;
 
  private:

@@ -43,7 +43,8 @@ at::Tensor affine_of(const FieldSpec& spec, const FieldStatistics& statistics) {
 
 // Writes one sample, [H,W,C] as the source has it, in the stored type and layout.
 template <class In, class Out>
-void convert_sample(const std::byte* from, void* to, const FieldSpec& spec, const float* affine, bool planar) {
+void convert_sample(const std::byte* from, void* to, const FieldSpec& spec, const float* affine,
+                    bool planar) {
   const auto* in = reinterpret_cast<const In*>(from);
   auto* out = static_cast<Out*>(to);
   const int64_t pixels = spec.height * spec.width, channels = spec.channels;
@@ -79,7 +80,8 @@ class FieldWriter {
   void write(const std::vector<int64_t>& rows, int64_t begin, int64_t end, std::byte* to) const {
     at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        const std::byte* from = field_.values.get() + rows[static_cast<size_t>(i)] * field_.spec.bytes_per_sample();
+        const std::byte* from =
+            field_.values.get() + rows[static_cast<size_t>(i)] * field_.spec.bytes_per_sample();
         write_sample(from, to + (i - begin) * sample_bytes_);
       }
     });
@@ -111,16 +113,17 @@ class FieldWriter {
   int64_t sample_bytes_;
 };
 
-// Fills a device tensor through two pinned buffers, one being filled while the other is copied: the device holds
-// the final tensor and nothing else.
+// Fills a device tensor through two pinned buffers, one being filled while the other is copied: the device
+// holds the final tensor and nothing else.
 void upload(const FieldWriter& writer, const std::vector<int64_t>& rows, const at::Tensor& values,
             const std::function<void(int64_t)>& advance) {
-  constexpr int64_t kStagingBytes = 8 << 20;  // at 25 GB/s a copy of 0.3 ms: long against a launch, small in memory
+  constexpr int64_t kStagingBytes =
+      8 << 20;  // at 25 GB/s a copy of 0.3 ms: long against a launch, small in memory
   const c10::impl::VirtualGuardImpl device(values.device().type());
   const auto num_rows = static_cast<int64_t>(rows.size());
   const int64_t chunk = std::max<int64_t>(1, kStagingBytes / std::max<int64_t>(1, writer.sample_bytes()));
-  const at::Tensor target = values.as_strided({num_rows, values.numel() / std::max<int64_t>(1, num_rows)},
-                                              {values.stride(0), 1});
+  const at::Tensor target =
+      values.as_strided({num_rows, values.numel() / std::max<int64_t>(1, num_rows)}, {values.stride(0), 1});
   std::array<at::Tensor, 2> staging;
   std::array<std::unique_ptr<c10::Event>, 2> copied;
   for (int64_t begin = 0, turn = 0; begin < num_rows; begin += chunk, turn ^= 1) {
@@ -141,9 +144,9 @@ void upload(const FieldWriter& writer, const std::vector<int64_t>& rows, const a
   }
 }
 
-at::Tensor place_field(const HostField& field, const FieldWriter& writer, const std::vector<int64_t>& rows, bool whole,
-                       at::ScalarType type, MemoryFormat format, c10::Device device, Residency residency,
-                       const std::function<void(int64_t)>& advance) {
+at::Tensor place_field(const HostField& field, const FieldWriter& writer, const std::vector<int64_t>& rows,
+                       bool whole, at::ScalarType type, MemoryFormat format, c10::Device device,
+                       Residency residency, const std::function<void(int64_t)>& advance) {
   const auto num_rows = static_cast<int64_t>(rows.size());
   const std::array<int64_t, 4> sizes{num_rows, field.spec.channels, field.spec.height, field.spec.width};
   const bool on_host = device.is_cpu() || residency == Residency::kHost;
@@ -151,10 +154,12 @@ at::Tensor place_field(const HostField& field, const FieldWriter& writer, const 
     // The source's memory, or its file mapping, serves as it is.
     const int64_t c = sizes[1], w = sizes[3], sample = c * sizes[2] * w;
     advance(num_rows);
-    return at::from_blob(const_cast<std::byte*>(field.values.get()), sizes, {sample, 1, w * c, c},
-                         [keep = field.values](void*) {}, at::TensorOptions(type));
+    return at::from_blob(
+        const_cast<std::byte*>(field.values.get()), sizes, {sample, 1, w * c, c},
+        [keep = field.values](void*) {}, at::TensorOptions(type));
   }
-  at::Tensor values = empty_images(sizes, format, at::TensorOptions(type).device(on_host ? c10::kCPU : device));
+  at::Tensor values =
+      empty_images(sizes, format, at::TensorOptions(type).device(on_host ? c10::kCPU : device));
   if (!on_host) {
     upload(writer, rows, values, advance);
     return values;
@@ -162,7 +167,8 @@ at::Tensor place_field(const HostField& field, const FieldWriter& writer, const 
   constexpr int64_t kRowsPerReport = 4096;
   for (int64_t begin = 0; begin < num_rows; begin += kRowsPerReport) {
     const int64_t end = std::min(num_rows, begin + kRowsPerReport);
-    writer.write(rows, begin, end, static_cast<std::byte*>(values.mutable_data_ptr()) + begin * writer.sample_bytes());
+    writer.write(rows, begin, end,
+                 static_cast<std::byte*>(values.mutable_data_ptr()) + begin * writer.sample_bytes());
     advance(end - begin);
   }
   return device.is_cpu() ? values : pin_in_place(values);
@@ -214,8 +220,9 @@ Residency choose_residency(const ResidentOptions& options, int64_t bytes, c10::D
   return memory && bytes > memory->free_bytes / 5 * 4 ? Residency::kHost : Residency::kDevice;
 }
 
-std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset, const ResidentOptions& options,
-                                                     c10::Device device, const Progress& progress) {
+std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
+                                                     const ResidentOptions& options, c10::Device device,
+                                                     const Progress& progress) {
   auto resident = std::make_shared<ResidentDataset>();
   resident->origin = dataset.origin;
   resident->class_names = dataset.class_names;
@@ -238,7 +245,8 @@ std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
   std::vector<int64_t> test(static_cast<size_t>(dataset.test.num_samples()));
   std::iota(test.begin(), test.end(), 0);
 
-  const int64_t total = (num_train + dataset.test.num_samples()) * static_cast<int64_t>(dataset.train.fields.size());
+  const int64_t total =
+      (num_train + dataset.test.num_samples()) * static_cast<int64_t>(dataset.train.fields.size());
   int64_t done = 0;
   const auto advance = [&](int64_t samples) {
     done += samples;

@@ -1,8 +1,9 @@
 // The resident dataset: loaded once, kept on its device in the layout that the kernels want.
 //
-// Kept true: per split, each field is ONE tensor [N,C,H,W] with channels-last strides (or contiguous ones, for
-// comparison), of the source's own uint8 or uint16, a quarter of fp32's memory, unless `store` asks otherwise;
-// normalising and casting happen in the gather. Device memory never holds two copies of a split while it loads.
+// Kept true: per split, each field is ONE tensor [N,C,H,W] with channels-last strides (or contiguous ones,
+// for comparison), of the source's own uint8 or uint16, a quarter of fp32's memory, unless `store` asks
+// otherwise; normalising and casting happen in the gather. Device memory never holds two copies of a split
+// while it loads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +40,8 @@ struct ResidentOptions {
        .choices = {"source", "float32", "bfloat16"}},
       store);
     v({.name = "memory-format",
-       .help = "layout of dataset, batches and weights; contiguous (NCHW) is there for comparison, and slower",
+       .help =
+           "layout of dataset, batches and weights; contiguous (NCHW) is there for comparison, and slower",
        .choices = {"channels_last", "contiguous"}},
       memory_format);
     v({.name = "residency",
@@ -96,10 +98,12 @@ int64_t num_validation(const ResidentOptions& options, int64_t num_train);
 // Bytes that the dataset will take where it stays.
 int64_t resident_bytes(const HostDataset& dataset, const ResidentOptions& options);
 
-// Device or host: what the options say, or, for auto, what leaves a fifth of the device's free memory for the rest.
+// Device or host: what the options say, or, for auto, what leaves a fifth of the device's free memory for the
+// rest.
 Residency choose_residency(const ResidentOptions& options, int64_t bytes, c10::Device device);
 
-std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset, const ResidentOptions& options,
-                                                     c10::Device device, const Progress& progress);
+std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
+                                                     const ResidentOptions& options, c10::Device device,
+                                                     const Progress& progress);
 
 }  // namespace espalier::data

@@ -61,7 +61,9 @@ BatchRing::BatchRing(const RingOptions& options) : state_(std::make_shared<State
   }
 }
 
-int64_t BatchRing::capacity() const { return state_->options.capacity; }
+int64_t BatchRing::capacity() const {
+  return state_->options.capacity;
+}
 
 int64_t BatchRing::num_free() const {
   const std::lock_guard lock(state_->mutex);
@@ -73,8 +75,10 @@ BatchRing::Lease BatchRing::acquire(c10::Stream producer) {
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->free.empty())
-      fail("ring: all {} batches are still held; release one before asking for the next, or make the ring deeper",
-           state_->options.capacity);
+      fail(
+          "ring: all {} batches are still held; release one before asking for the next, or make the ring "
+          "deeper",
+          state_->options.capacity);
     slot = state_->free.front();
     state_->free.pop_front();
   }

@@ -1,10 +1,11 @@
-// A ring of K reusable batch buffers on one device, fenced by events: no allocation after construction, no host
-// wait ever.
+// A ring of K reusable batch buffers on one device, fenced by events: no allocation after construction, no
+// host wait ever.
 //
 // Why a buffer may be reused: a lease is given back with release(stream), which records an event behind the
-// consumer's last use on that stream; the next producer of that buffer makes its own stream wait for the event, on
-// the device, before it writes. A buffer is never handed to two leases at once: asking for a (K+1)-th without
-// returning one is an error that names K. Leases may be moved between threads and may outlive the ring.
+// consumer's last use on that stream; the next producer of that buffer makes its own stream wait for the
+// event, on the device, before it writes. A buffer is never handed to two leases at once: asking for a
+// (K+1)-th without returning one is an error that names K. Leases may be moved between threads and may
+// outlive the ring.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -46,7 +46,8 @@ size_t field_index(const HostJobOptions& options, const data::ResidentSplit& spl
 double learning_rate_at(const HostJobOptions& options, int64_t step, int64_t num_steps) {
   const double peak = 0.2 * static_cast<double>(num_steps);
   const double at = static_cast<double>(step) + 0.5;
-  const double share = at < peak ? at / peak : (static_cast<double>(num_steps) - at) / (static_cast<double>(num_steps) - peak);
+  const double share =
+      at < peak ? at / peak : (static_cast<double>(num_steps) - at) / (static_cast<double>(num_steps) - peak);
   return options.learning_rate * share;
 }
 
@@ -100,8 +101,8 @@ MemoryPlan plan_host_job(const HostJobOptions& options, int64_t data_bytes, cons
   const data::RingOptions ring{.capacity = kRingCapacity,
                                .batch = options.batch,
                                .image_sizes = {{field.channels, field.height, field.width}}};
-  // Three blocks of 32, 64, 128 channels at 1, 1/4, 1/16 of the pixels; convolution, norm and ReLU in place, pool, and
-  // the gradients of two of them at the widest point.
+  // Three blocks of 32, 64, 128 channels at 1, 1/4, 1/16 of the pixels; convolution, norm and ReLU in place,
+  // pool, and the gradients of two of them at the widest point.
   const int64_t pixels = field.height * field.width;
   const int64_t activations = options.batch * pixels * (32 + 64 / 4 + 128 / 16) * 4 * 4;
   const int64_t weights = (9 * (field.channels * 32 + 32 * 64 + 64 * 128) + 128 * 100) * 4;
@@ -122,7 +123,8 @@ HostJobResult run_host_job(const HostJobOptions& options, const HostJobEvents& e
   const c10::Device device = data::torch_device(name);
   cap_device_memory(device, options.device_memory);
 
-  const auto dataset = data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
+  const auto dataset =
+      data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
   const size_t field = field_index(options, dataset->train);
   const data::FieldSpec& spec = dataset->train.fields[field].spec;
   const int64_t on_device = dataset->residency == data::Residency::kDevice ? dataset->bytes() : 0;
@@ -139,9 +141,10 @@ HostJobResult run_host_job(const HostJobOptions& options, const HostJobEvents& e
   GatherIterator validation(evaluation, {dataset}, data::Split::kValidation);
   GatherIterator test(evaluation, {dataset}, data::Split::kTest);
   if (train.length() == 0)
-    fail_usage("--batch {} is larger than the training split of {} samples: nothing would be trained; lower it, or "
-               "--validation",
-               options.batch, dataset->train.num_samples());
+    fail_usage(
+        "--batch {} is larger than the training split of {} samples: nothing would be trained; lower it, or "
+        "--validation",
+        options.batch, dataset->train.num_samples());
 
   RunDirectory run("host", options.run_dir, config_text(options));
   if (events.started) events.started(*dataset, plan, run.path());
@@ -196,7 +199,9 @@ HostJobResult run_host_job(const HostJobOptions& options, const HostJobEvents& e
                              .test_accuracy = tested.accuracy,
                              .seconds = seconds_since(began),
                              .run_dir = run.path()};
-  run.write_metrics({{"test_loss", result.test_loss}, {"test_accuracy", result.test_accuracy}, {"seconds", result.seconds}});
+  run.write_metrics({{"test_loss", result.test_loss},
+                     {"test_accuracy", result.test_accuracy},
+                     {"seconds", result.seconds}});
   return result;
 }
 

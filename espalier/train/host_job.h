@@ -40,14 +40,21 @@ struct HostJobOptions {
     v({.name = "field", .help = "the field to train on, where the data has several"}, field);
     v({.name = "epochs", .help = "passes over the training split", .low = 1, .high = 1e6}, epochs);
     v({.name = "batch", .help = "samples a step", .low = 1, .high = 1 << 20}, batch);
-    v({.name = "learning-rate", .help = "its peak; it rises over the first fifth, then falls to 0", .low = 0, .high = 100},
+    v({.name = "learning-rate",
+       .help = "its peak; it rises over the first fifth, then falls to 0",
+       .low = 0,
+       .high = 100},
       learning_rate);
     v({.name = "momentum", .help = "of SGD", .low = 0, .high = 1}, momentum);
     v({.name = "weight-decay", .help = "of SGD", .low = 0, .high = 1}, weight_decay);
-    v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024}, crop_pad);
+    v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024},
+      crop_pad);
     v({.name = "flip", .help = "mirror half of the samples"}, flip);
     v({.name = "seed", .help = "of the weights, the order of samples and their augmentation"}, seed);
-    v({.name = "run-dir", .help = "where to write results; without it a new folder in runs/", .placeholder = "DIR"}, run_dir);
+    v({.name = "run-dir",
+       .help = "where to write results; without it a new folder in runs/",
+       .placeholder = "DIR"},
+      run_dir);
     v({.name = "device-memory",
        .help = "cap on what is allocated on the device, such as 20GiB; 0: none",
        .low = 0,

@@ -8,12 +8,13 @@ namespace espalier::train {
 
 namespace nn = torch::nn;
 
-HostNetwork::HostNetwork(int64_t channels, int64_t height, int64_t width, int64_t num_classes, MemoryFormat format) {
+HostNetwork::HostNetwork(int64_t channels, int64_t height, int64_t width, int64_t num_classes,
+                         MemoryFormat format) {
   constexpr int64_t kFirstFilters = 32;
   constexpr int kBlocks = 3;
   if (std::min(height, width) < (1 << kBlocks))
-    fail("images of {}x{} are too small: {} poolings need at least {}x{}; give --resize", height, width, kBlocks,
-         1 << kBlocks, 1 << kBlocks);
+    fail("images of {}x{} are too small: {} poolings need at least {}x{}; give --resize", height, width,
+         kBlocks, 1 << kBlocks, 1 << kBlocks);
   int64_t filters = kFirstFilters;
   for (int block = 0; block < kBlocks; ++block, filters *= 2) {
     auto options = nn::Conv2dOptions(channels, filters, 3).padding(1).bias(false);

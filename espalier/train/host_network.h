@@ -1,5 +1,6 @@
-// One small convolutional network: blocks of 3x3 convolution, batch norm, ReLU and 2x2 max pooling with 32, 64 and
-// 128 channels, then global average pooling and a linear classifier. Weights are channels-last from construction.
+// One small convolutional network: blocks of 3x3 convolution, batch norm, ReLU and 2x2 max pooling with 32,
+// 64 and 128 channels, then global average pooling and a linear classifier. Weights are channels-last from
+// construction.
 #pragma once
 
 #include <torch/nn.h>

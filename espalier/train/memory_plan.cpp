@@ -40,8 +40,8 @@ void check_fits(const MemoryPlan& plan, const std::string& remedy) {
   std::string parts;
   for (const MemoryPart& part : plan.parts)
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.what, format_byte_size(part.bytes));
-  fail("this run needs {} on the device ({}), and {} may be used; {}", format_byte_size(plan.total_bytes()), parts,
-       format_byte_size(plan.budget_bytes), remedy);
+  fail("this run needs {} on the device ({}), and {} may be used; {}", format_byte_size(plan.total_bytes()),
+       parts, format_byte_size(plan.budget_bytes), remedy);
 }
 
 int64_t largest_fitting(const std::function<int64_t(int64_t)>& bytes_of, int64_t budget_bytes, int64_t most) {

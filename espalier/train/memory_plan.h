@@ -1,5 +1,5 @@
-// What a run will take on its device, known before it starts: `espalier plan` prints it, and every trainer checks
-// it. Parts are estimates from shapes; the CUDA context is measured.
+// What a run will take on its device, known before it starts: `espalier plan` prints it, and every trainer
+// checks it. Parts are estimates from shapes; the CUDA context is measured.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,8 @@ void cap_device_memory(c10::Device device, int64_t cap_bytes);
 // Fails, naming the parts, what is free and what to lower, where the plan does not fit.
 void check_fits(const MemoryPlan& plan, const std::string& remedy);
 
-// The largest count in [1, most] whose bytes fit the budget; 0 where not even 1 does. `bytes_of` must not decrease.
+// The largest count in [1, most] whose bytes fit the budget; 0 where not even 1 does. `bytes_of` must not
+// decrease.
 int64_t largest_fitting(const std::function<int64_t(int64_t)>& bytes_of, int64_t budget_bytes, int64_t most);
 
 }  // namespace espalier::train

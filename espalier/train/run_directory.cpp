@@ -24,7 +24,8 @@ std::string fresh_name(const std::string& job) {
   return fmt::format("{}-{}-{:06x}", job, time, std::random_device{}() & 0xffffffu);
 }
 
-// `latest` points to the newest run of the folder. Made under another name and renamed, so that it always exists.
+// `latest` points to the newest run of the folder. Made under another name and renamed, so that it always
+// exists.
 void link_latest(const fs::path& run) {
   const fs::path link = run.parent_path() / "latest";
   const fs::path made = run.parent_path() / fmt::format(".latest-{}", getpid());

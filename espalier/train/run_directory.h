@@ -1,5 +1,5 @@
-// Where a run leaves its results: runs/<job>-<time>-<short id>/, with the effective configuration and one JSON line
-// an epoch, and a link `latest` beside it. Nothing is written outside.
+// Where a run leaves its results: runs/<job>-<time>-<short id>/, with the effective configuration and one
+// JSON line an epoch, and a link `latest` beside it. Nothing is written outside.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +11,8 @@ namespace espalier::train {
 
 class RunDirectory {
  public:
-  // Makes `path`, or where that is empty a fresh runs/<job>-<time>-<id>. A directory that holds a run already is
-  // refused: results are never mixed.
+  // Makes `path`, or where that is empty a fresh runs/<job>-<time>-<id>. A directory that holds a run already
+  // is refused: results are never mixed.
   RunDirectory(const std::string& job, const std::string& path, const std::string& config_json);
 
   const std::filesystem::path& path() const { return path_; }

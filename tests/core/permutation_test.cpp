@@ -54,7 +54,8 @@ TEST(Permutation, IsABijectionForLargeSizes) {
 TEST(Permutation, AnswersAtAnyPositionOfAHugeSize) {
   const uint64_t size = (uint64_t{1} << 61) + 12345;
   const Permutation order = permutation(9, 2, size);
-  for (const uint64_t position : {uint64_t{0}, uint64_t{1}, size / 2, size - 1}) EXPECT_LT(order(position), size);
+  for (const uint64_t position : {uint64_t{0}, uint64_t{1}, size / 2, size - 1})
+    EXPECT_LT(order(position), size);
 }
 
 // The same numbers on every build and machine: written down once.
@@ -66,7 +67,8 @@ TEST(Permutation, GivesTheSameOrderOnEveryBuild) {
   };
   EXPECT_EQ(first(0, 0, 10), (std::vector<uint64_t>{9, 0, 2, 1, 5, 6}));
   EXPECT_EQ(first(42, 7, 50000), (std::vector<uint64_t>{2913, 35537, 42783, 23085, 2181, 21181}));
-  EXPECT_EQ(first(~uint64_t{0}, 1, 1000003), (std::vector<uint64_t>{863511, 873129, 835997, 415986, 775359, 940506}));
+  EXPECT_EQ(first(~uint64_t{0}, 1, 1000003),
+            (std::vector<uint64_t>{863511, 873129, 835997, 415986, 775359, 940506}));
 }
 
 // Chi-square of where sample 0 lands, over many epochs, in `bins` bins: its mean is bins - 1, its deviation
@@ -76,10 +78,12 @@ TEST(Permutation, SendsASampleAnywhereWithEqualChance) {
     const uint64_t bins = std::min<uint64_t>(size, 50), draws = 20000;
     for (const uint64_t position : {uint64_t{0}, uint64_t{1}, size - 1}) {
       std::vector<double> count(bins);
-      for (uint64_t epoch = 0; epoch < draws; ++epoch) count[permutation(11, epoch, size)(position) * bins / size] += 1;
+      for (uint64_t epoch = 0; epoch < draws; ++epoch)
+        count[permutation(11, epoch, size)(position) * bins / size] += 1;
       double chi2 = 0;
       for (uint64_t b = 0; b < bins; ++b) {
-        const uint64_t width = (b + 1) * size / bins + ((b + 1) * size % bins != 0) - (b * size / bins + (b * size % bins != 0));
+        const uint64_t width =
+            (b + 1) * size / bins + ((b + 1) * size % bins != 0) - (b * size / bins + (b * size % bins != 0));
         const double expected = static_cast<double>(draws * width) / static_cast<double>(size);
         chi2 += (count[b] - expected) * (count[b] - expected) / expected;
       }

@@ -13,7 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-DatasetCache::Entry empty_entry() { return std::make_shared<ResidentDataset>(); }
+DatasetCache::Entry empty_entry() {
+  return std::make_shared<ResidentDataset>();
+}
 
 class DatasetCacheTest : public ::testing::Test {
  protected:
@@ -86,8 +88,9 @@ TEST_F(DatasetCacheTest, ToldApartByEveryOptionThatChangesWhatIsStored) {
   const DeviceName cpu;
   const DatasetKey plain = dataset_key(source, {}, cpu);
   for (const auto& change : std::vector<std::function<void(ResidentOptions&)>>{
-           [](auto& o) { o.validation = 5; }, [](auto& o) { o.validation_seed = 5; }, [](auto& o) { o.store = "float32"; },
-           [](auto& o) { o.memory_format = "contiguous"; }, [](auto& o) { o.residency = "host"; }}) {
+           [](auto& o) { o.validation = 5; }, [](auto& o) { o.validation_seed = 5; },
+           [](auto& o) { o.store = "float32"; }, [](auto& o) { o.memory_format = "contiguous"; },
+           [](auto& o) { o.residency = "host"; }}) {
     ResidentOptions options;
     change(options);
     EXPECT_NE(dataset_key(source, options, cpu), plain);

@@ -28,14 +28,19 @@ GatherCall make_call(const ResidentSplit& split, const Shape& shape, PlanKind ki
   for (const ResidentField& field : split.fields) {
     call.fields.push_back(field.values);
     call.affine.push_back(field.affine);
-    call.out.push_back(empty_stacked({shape.lanes, shape.batch, field.spec.channels, field.spec.height, field.spec.width},
-                                     format, at::TensorOptions(type).device(device)));
+    call.out.push_back(
+        empty_stacked({shape.lanes, shape.batch, field.spec.channels, field.spec.height, field.spec.width},
+                      format, at::TensorOptions(type).device(device)));
     call.out.back().fill_(-77);  // poison: everything must be written
   }
   call.labels = split.labels;
   call.lane_ids = at::arange(shape.lanes, at::TensorOptions(at::kLong).device(device));
   call.position = at::tensor({3, 0}, at::kLong);
-  call.plan = {.kind = kind, .shuffled = true, .key = 42, .num_samples = split.num_samples(), .batch = shape.batch,
+  call.plan = {.kind = kind,
+               .shuffled = true,
+               .key = 42,
+               .num_samples = split.num_samples(),
+               .batch = shape.batch,
                .group_lanes = shape.lanes};
   call.augmentation = {.enabled = true, .flip = true, .crop_pad = 4, .seed = 42};
   call.labels_out = {at::full({shape.lanes, shape.batch}, -7, at::TensorOptions(at::kLong).device(device))};
@@ -74,7 +79,8 @@ void expect_matches_torch(const GatherCall& call) {
       const bool valid = i < range.count;
       ASSERT_EQ(call.mask_out[lane][i].item<bool>(), valid);
       const int64_t sample = valid ? sample_at(call.plan, lane, epoch, range.begin + i) : 0;
-      ASSERT_EQ(call.labels_out[0][lane][i].item<int64_t>(), valid ? call.labels[sample].item<int64_t>() : -100);
+      ASSERT_EQ(call.labels_out[0][lane][i].item<int64_t>(),
+                valid ? call.labels[sample].item<int64_t>() : -100);
       for (size_t f = 0; f < call.fields.size(); ++f) {
         const at::Tensor got = call.out[f][lane][i];
         const at::Tensor want =
@@ -113,8 +119,8 @@ TEST(Gather, EqualsTorchForEverySizeTypeAndLayout) {
         for (const PlanKind kind : {PlanKind::kSplit, PlanKind::kOwn, PlanKind::kShared}) {
           const GatherCall call = make_call(data->train, shape, kind, type, options.format(), c10::kCPU);
           gather_into(call);
-          SCOPED_TRACE(fmt::format("{}x{}x{} {} lanes {}", shape.spec.height, shape.spec.width, shape.spec.channels,
-                                   shape.lanes, layout));
+          SCOPED_TRACE(fmt::format("{}x{}x{} {} lanes {}", shape.spec.height, shape.spec.width,
+                                   shape.spec.channels, shape.lanes, layout));
           expect_matches_torch(call);
         }
       }
@@ -128,7 +134,8 @@ TEST(Gather, EqualsTorchForStoredFloats) {
     ResidentOptions options{.validation = 0};
     options.store = store;
     const auto data = testing::resident(small_dataset({shape.spec}, shape.num_samples, 1), options);
-    const GatherCall call = make_call(data->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+    const GatherCall call =
+        make_call(data->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
     gather_into(call);
     expect_matches_torch(call);
   }
@@ -140,8 +147,10 @@ TEST(Gather, GivesStoredFloatsTheBitsOfStoredIntegers) {
   ResidentOptions floats{.validation = 0};
   floats.store = "float32";
   const auto a = testing::resident(dataset), b = testing::resident(dataset, floats);
-  const auto from_bytes = make_call(a->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
-  const auto from_floats = make_call(b->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+  const auto from_bytes =
+      make_call(a->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+  const auto from_floats =
+      make_call(b->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
   gather_into(from_bytes);
   gather_into(from_floats);
   EXPECT_TRUE(at::equal(from_bytes.out[0], from_floats.out[0]));
@@ -153,7 +162,8 @@ TEST(Gather, MovesAllFieldsOfASampleAlike) {
   dataset.train.fields[1].values = dataset.train.fields[0].values;
   dataset.statistics[1] = dataset.statistics[0];
   const auto data = testing::resident(dataset);
-  const GatherCall call = make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+  const GatherCall call =
+      make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
   gather_into(call);
   EXPECT_TRUE(at::equal(call.out[0], call.out[1]));
 }
@@ -164,12 +174,13 @@ TEST(Gather, AugmentsASampleAlikeWhateverTheBatchAndTheLanes) {
   std::vector<at::Tensor> first(48), second(48);
   for (const auto& [lanes, batch, images] : {std::tuple{4L, 12L, &first}, std::tuple{3L, 16L, &second}}) {
     const Shape shape{image_spec(12, 12, 3), lanes, batch, 48};
-    const GatherCall call = make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+    const GatherCall call =
+        make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
     gather_into(call);
     for (int64_t lane = 0; lane < lanes; ++lane)
       for (int64_t i = 0; i < batch; ++i)
-        (*images)[static_cast<size_t>(sample_at(call.plan, lane, 3, lane_range(call.plan, lane, 0).begin + i))] =
-            call.out[0][lane][i];
+        (*images)[static_cast<size_t>(
+            sample_at(call.plan, lane, 3, lane_range(call.plan, lane, 0).begin + i))] = call.out[0][lane][i];
   }
   for (size_t i = 0; i < 48; ++i) EXPECT_TRUE(at::equal(first[i], second[i])) << i;
 }
@@ -196,7 +207,8 @@ TEST(Gather, NamesTheArgumentThatItRefuses) {
   const Shape shape{image_spec(4, 4, 3), 2, 3, 20};
   const auto data = testing::resident(small_dataset({shape.spec}, shape.num_samples, 1));
   const auto call = [&] {
-    return make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+    return make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast,
+                     c10::kCPU);
   };
   GatherCall bad = call();
   bad.fields[0] = bad.fields[0].to(at::kInt);
@@ -238,10 +250,11 @@ TEST(GatherCuda, EqualsTheCpuBitForBit) {
             const auto want = make_call(on_cpu->train, shape, kind, type, options.format(), c10::kCPU);
             auto got = make_call(on_gpu->train, shape, kind, type, options.format(), c10::Device("cuda:0"));
             gather_into(want);
-            if (kind == PlanKind::kOwn) got.position = got.position.to(c10::kCUDA);  // as a captured step reads it
+            if (kind == PlanKind::kOwn)
+              got.position = got.position.to(c10::kCUDA);  // as a captured step reads it
             gather_into(got);
-            SCOPED_TRACE(fmt::format("{}x{}x{} {} lanes {} {}", shape.spec.height, shape.spec.width, shape.spec.channels,
-                                     shape.lanes, layout, residency));
+            SCOPED_TRACE(fmt::format("{}x{}x{} {} lanes {} {}", shape.spec.height, shape.spec.width,
+                                     shape.spec.channels, shape.lanes, layout, residency));
             for (size_t f = 0; f < 2; ++f) ASSERT_TRUE(at::equal(got.out[f].cpu(), want.out[f]));
             ASSERT_TRUE(at::equal(got.labels_out[0].cpu(), want.labels_out[0]));
             ASSERT_TRUE(at::equal(got.mask_out.cpu(), want.mask_out));
@@ -259,9 +272,12 @@ TEST(GatherCuda, EqualsTheCpuForStoredFloats) {
     ResidentOptions options{.validation = 0};
     options.store = store;
     const HostDataset dataset = small_dataset({shape.spec}, shape.num_samples, 1);
-    const auto on_cpu = testing::resident(dataset, options), on_gpu = testing::resident(dataset, options, c10::Device("cuda:0"));
-    const auto want = make_call(on_cpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.format(), c10::kCPU);
-    const auto got = make_call(on_gpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.format(), c10::Device("cuda:0"));
+    const auto on_cpu = testing::resident(dataset, options),
+               on_gpu = testing::resident(dataset, options, c10::Device("cuda:0"));
+    const auto want =
+        make_call(on_cpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.format(), c10::kCPU);
+    const auto got = make_call(on_gpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.format(),
+                               c10::Device("cuda:0"));
     gather_into(want);
     gather_into(got);
     EXPECT_TRUE(at::equal(got.out[0].cpu(), want.out[0]));

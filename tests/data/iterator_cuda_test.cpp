@@ -69,7 +69,8 @@ TEST(ResidentDatasetCuda, NeverHoldsTwoCopiesOfASplit) {
 
 TEST(GatherIteratorCuda, GivesTheBatchesOfTheCpu) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  const HostDataset host = small_dataset({image_spec(12, 9, 3), {"depth", SampleType::kU16, 5, 5, 1}}, 211, 30);
+  const HostDataset host =
+      small_dataset({image_spec(12, 9, 3), {"depth", SampleType::kU16, 5, 5, 1}}, 211, 30);
   const auto on_cpu = testing::resident(host);
   for (const char* residency : {"device", "host"}) {
     const auto on_gpu = testing::resident(host, placed(residency), kGpu);
@@ -92,7 +93,8 @@ TEST(GatherIteratorCuda, GivesTheBatchesOfTheCpu) {
             for (const EnvBatch& batch : *c) {
               const int64_t count = batch.labels.numel();
               EXPECT_TRUE(is_channels_last(batch.fields[f]));
-              ASSERT_TRUE(at::equal(a->front().fields[f][batch.env].slice(0, 0, count), batch.fields[f].cpu()));
+              ASSERT_TRUE(
+                  at::equal(a->front().fields[f][batch.env].slice(0, 0, count), batch.fields[f].cpu()));
             }
           }
           ASSERT_TRUE(at::equal(a->front().labels, b->front().labels.cpu()));
@@ -121,7 +123,8 @@ TEST(GatherIteratorCuda, NeitherAllocatesNorWaitsOnceWarm) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   for (const char* residency : {"device", "host"}) {
     const auto data = testing::resident(small_dataset({image_spec()}, 2000, 10), placed(residency), kGpu);
-    GatherIterator iterator(IteratorOptions::training(lanes(8, 16, "cuda"), at::kBFloat16), {data}, Split::kTrain);
+    GatherIterator iterator(IteratorOptions::training(lanes(8, 16, "cuda"), at::kBFloat16), {data},
+                            Split::kTrain);
     iterator.begin_epoch(0);
     iterator.next_stacked();
     const int64_t before = num_allocations();
@@ -132,12 +135,12 @@ TEST(GatherIteratorCuda, NeitherAllocatesNorWaitsOnceWarm) {
   }
 }
 
-
 TEST(GatherIteratorCuda, LaunchesOneKernelABatchAndReplaysFromItsPosition) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const HostDataset host = small_dataset({image_spec(), {"depth", SampleType::kU16, 16, 16, 1}}, 500, 10);
   const auto data = testing::resident(host, placed("device"), kGpu);
-  GatherIterator iterator(IteratorOptions::training(lanes(4, 16, "cuda"), at::kBFloat16), {data}, Split::kTrain);
+  GatherIterator iterator(IteratorOptions::training(lanes(4, 16, "cuda"), at::kBFloat16), {data},
+                          Split::kTrain);
   GatherCall call = iterator.gather_call(0);
   call.position = at::zeros({2}, at::TensorOptions(at::kLong).device(kGpu));
   const auto options = at::TensorOptions(at::kBFloat16).device(kGpu);
@@ -176,7 +179,8 @@ TEST(GatherIteratorCuda, LaunchesOneKernelABatchAndReplaysFromItsPosition) {
 
 // Many consumers of random delay on streams of their own; every batch is copied out and compared at the end.
 void stress(const char* residency, int64_t num_batches) {
-  const auto data = testing::resident(small_dataset({image_spec(8, 8, 1)}, 4000, 10), placed(residency), kGpu);
+  const auto data =
+      testing::resident(small_dataset({image_spec(8, 8, 1)}, 4000, 10), placed(residency), kGpu);
   auto options = IteratorOptions::training(lanes(2, 8, "cuda"), at::kFloat);
   options.ring_capacity = 4;
   options.poison = Poison::kOn;
@@ -241,9 +245,11 @@ TEST(GatherIteratorCuda, RecordsOwnedBatchesOnTheStreamThatConsumesThem) {
   {
     const auto batches = iterator.next();
     address = batches->front().fields[0].const_data_ptr();
-    c10::cuda::device_synchronize();
     const c10::cuda::CUDAStreamGuard guard(stream);
-    at::cuda::sleep(20'000'000);
+    at::cuda::sleep(1);  // loads the kernels, which may itself wait
+    sum = batches->front().fields[0].sum();
+    c10::cuda::device_synchronize();
+    at::cuda::sleep(200'000'000);  // a tenth of a second
     sum = batches->front().fields[0].sum();
     batches->front().record_stream(stream);
   }

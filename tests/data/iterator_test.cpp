@@ -130,7 +130,8 @@ TEST_F(GatherIteratorTest, EvaluatesInFileOrderEverySampleOnceWithoutAugmentatio
     for (int64_t i = 0; i < batch.counts[0]; ++i) {
       const auto sample = static_cast<int64_t>(seen.size());
       const at::Tensor raw = field.values[sample].to(at::kDouble);
-      const at::Tensor want = raw * field.affine[0].view({3, 1, 1}).to(at::kDouble) + field.affine[1].view({3, 1, 1}).to(at::kDouble);
+      const at::Tensor want = raw * field.affine[0].view({3, 1, 1}).to(at::kDouble) +
+                              field.affine[1].view({3, 1, 1}).to(at::kDouble);
       EXPECT_TRUE(at::equal(batch.fields[0][2][i], want.to(at::kFloat)));
       EXPECT_EQ(batch.labels[1][i].item<int64_t>(), data_->test.labels[sample].item<int64_t>());
       seen.push_back(sample);
@@ -209,7 +210,8 @@ TEST_F(GatherIteratorTest, YieldsNothingFromAnEmptySplit) {
 
 TEST_F(GatherIteratorTest, NamesTheDeviceThatHasNoDataset) {
   PlanOptions plan = lanes(1, 4);
-  EXPECT_ERROR(GatherIterator(IteratorOptions::training(plan, at::kFloat), {}, Split::kTrain), UsageError, "dataset");
+  EXPECT_ERROR(GatherIterator(IteratorOptions::training(plan, at::kFloat), {}, Split::kTrain), UsageError,
+               "dataset");
 }
 
 TEST_F(GatherIteratorTest, NamesTheRingsCapacityWhenBatchesAreHoarded) {

@@ -76,8 +76,10 @@ TEST(GatherPlan, GivesEveryLaneItsOwnPermutationOfTheWholeSplit) {
   std::vector<std::vector<int64_t>> orders(3);
   for (int64_t env = 0; env < 3; ++env) {
     for (int64_t batch = 0; batch < plan.length(); ++batch)
-      for (const int64_t sample : plan.samples(env, 0, batch)) orders[static_cast<size_t>(env)].push_back(sample);
-    const std::set<int64_t> distinct(orders[static_cast<size_t>(env)].begin(), orders[static_cast<size_t>(env)].end());
+      for (const int64_t sample : plan.samples(env, 0, batch))
+        orders[static_cast<size_t>(env)].push_back(sample);
+    const std::set<int64_t> distinct(orders[static_cast<size_t>(env)].begin(),
+                                     orders[static_cast<size_t>(env)].end());
     EXPECT_EQ(distinct.size(), 95u);
     EXPECT_EQ(*distinct.rbegin(), 94);
   }

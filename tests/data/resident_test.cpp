@@ -58,7 +58,8 @@ TEST(ResidentDataset, SetsValidationAsideAndKeepsFileOrderAndLabels) {
 TEST(ResidentDataset, SetsATenthAsideUnlessTold) {
   const auto data = testing::resident(small_dataset({image_spec(2, 2, 1)}, 40, 1), {});
   EXPECT_EQ(data->validation.num_samples(), 4);
-  EXPECT_ERROR(testing::resident(small_dataset({image_spec(2, 2, 1)}, 40, 1), {.validation = 40}), UsageError, "40");
+  EXPECT_ERROR(testing::resident(small_dataset({image_spec(2, 2, 1)}, 40, 1), {.validation = 40}), UsageError,
+               "40");
 }
 
 TEST(ResidentDataset, HoldsTheSameValuesInEveryLayoutAndType) {
@@ -76,9 +77,13 @@ TEST(ResidentDataset, HoldsTheSameValuesInEveryLayoutAndType) {
         const ResidentField& field = plain->train.fields[f];
         const auto affine = field.affine.to(at::kDouble);
         const at::Tensor raw = field.values.to(at::kInt).to(at::kDouble);
-        const at::Tensor want = options.store == "source" ? raw : raw * affine[0].view({1, -1, 1, 1}) + affine[1].view({1, -1, 1, 1});
-        const at::Tensor rounded = options.store == "source" ? want : want.to(at::kFloat).to(values.scalar_type()).to(at::kDouble);
-        EXPECT_TRUE(at::equal(values.to(options.store == "source" ? at::kInt : at::kDouble).to(at::kDouble), rounded));
+        const at::Tensor want = options.store == "source"
+                                    ? raw
+                                    : raw * affine[0].view({1, -1, 1, 1}) + affine[1].view({1, -1, 1, 1});
+        const at::Tensor rounded =
+            options.store == "source" ? want : want.to(at::kFloat).to(values.scalar_type()).to(at::kDouble);
+        EXPECT_TRUE(at::equal(values.to(options.store == "source" ? at::kInt : at::kDouble).to(at::kDouble),
+                              rounded));
       }
     }
   }
@@ -87,7 +92,8 @@ TEST(ResidentDataset, HoldsTheSameValuesInEveryLayoutAndType) {
 TEST(ResidentDataset, NormalisesToZeroMeanAndUnitDeviation) {
   const auto data = testing::resident(small_dataset({image_spec(8, 8, 3)}, 200, 3));
   const ResidentField& field = data->train.fields[0];
-  const at::Tensor normal = field.values.to(at::kDouble) * field.affine[0].view({1, 3, 1, 1}) + field.affine[1].view({1, 3, 1, 1});
+  const at::Tensor normal =
+      field.values.to(at::kDouble) * field.affine[0].view({1, 3, 1, 1}) + field.affine[1].view({1, 3, 1, 1});
   EXPECT_LT(normal.mean({0, 2, 3}).abs().max().item<double>(), 1e-5);
   EXPECT_LT((normal.std({0, 2, 3}) - 1).abs().max().item<double>(), 1e-3);
 }

@@ -10,7 +10,8 @@ namespace espalier::data {
 namespace {
 
 RingOptions options(int64_t capacity, Poison poison = Poison::kOff) {
-  return {.capacity = capacity, .lanes = 2, .batch = 3, .image_sizes = {{3, 4, 5}, {1, 2, 2}}, .poison = poison};
+  return {
+      .capacity = capacity, .lanes = 2, .batch = 3, .image_sizes = {{3, 4, 5}, {1, 2, 2}}, .poison = poison};
 }
 
 TEST(BatchRing, NamesItsCapacityWhenAllBatchesAreHeld) {

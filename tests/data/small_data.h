@@ -40,7 +40,8 @@ inline FieldSpec image_spec(int64_t height = 32, int64_t width = 32, int64_t cha
   return {"image", SampleType::kU8, height, width, channels};
 }
 
-inline std::shared_ptr<const ResidentDataset> resident(const HostDataset& dataset, ResidentOptions options = {.validation = 0},
+inline std::shared_ptr<const ResidentDataset> resident(const HostDataset& dataset,
+                                                       ResidentOptions options = {.validation = 0},
                                                        c10::Device device = c10::kCPU) {
   return make_resident(dataset, options, device, {});
 }

@@ -6,10 +6,10 @@
 
 #include <cstdlib>
 
-#define ESPALIER_SKIP_WITHOUT_CUDA()                                            \
-  do {                                                                          \
-    if (!at::globalContext().hasCUDA()) {                                       \
-      if (std::getenv("ESPALIER_REQUIRE_CUDA") != nullptr) FAIL() << "no GPU";  \
-      GTEST_SKIP() << "no GPU on this machine";                                 \
-    }                                                                           \
+#define ESPALIER_SKIP_WITHOUT_CUDA()                                           \
+  do {                                                                         \
+    if (!at::globalContext().hasCUDA()) {                                      \
+      if (std::getenv("ESPALIER_REQUIRE_CUDA") != nullptr) FAIL() << "no GPU"; \
+      GTEST_SKIP() << "no GPU on this machine";                                \
+    }                                                                          \
   } while (false)

@@ -15,12 +15,12 @@ inline void expect_parts(const std::string& message, std::initializer_list<std::
 
 }  // namespace espalier::testing
 
-#define EXPECT_ERROR(statement, Type, ...)                                    \
-  do {                                                                        \
-    try {                                                                     \
-      static_cast<void>(statement);                                           \
-      ADD_FAILURE() << "did not throw: " #statement;                          \
-    } catch (const Type& error) {                                             \
-      ::espalier::testing::expect_parts(error.what(), {__VA_ARGS__});         \
-    }                                                                         \
+#define EXPECT_ERROR(statement, Type, ...)                            \
+  do {                                                                \
+    try {                                                             \
+      static_cast<void>(statement);                                   \
+      ADD_FAILURE() << "did not throw: " #statement;                  \
+    } catch (const Type& error) {                                     \
+      ::espalier::testing::expect_parts(error.what(), {__VA_ARGS__}); \
+    }                                                                 \
   } while (false)

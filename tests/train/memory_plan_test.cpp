@@ -10,8 +10,8 @@ namespace {
 
 TEST(MemoryPlan, SaysWhatIsNeededAndWhatIsFreeAndWhatToLower) {
   const MemoryPlan plan{.parts = {{"data", 3 << 20}, {"batch ring", 2 << 20}}, .budget_bytes = 4 << 20};
-  EXPECT_ERROR(check_fits(plan, "lower --batch"), Error, "5.0 MiB", "data 3.0 MiB", "batch ring 2.0 MiB", "4.0 MiB",
-               "lower --batch");
+  EXPECT_ERROR(check_fits(plan, "lower --batch"), Error, "5.0 MiB", "data 3.0 MiB", "batch ring 2.0 MiB",
+               "4.0 MiB", "lower --batch");
 }
 
 TEST(MemoryPlan, PassesWhatFitsAndWhatHasNoLimit) {
