@@ -87,7 +87,7 @@ void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, con
 
 std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit,
                              const Progress& progress) {
-  const DeviceName name = parse_device(options.device, data::num_cuda_devices());
+  const DeviceName name = data::choose_device(options.device);
   const c10::Device device = data::torch_device(name);
   const data::ResidentOptions resident{.validation = 0};
   data::SourceOptions source;

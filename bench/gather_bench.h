@@ -11,7 +11,7 @@ namespace espalier::bench {
 
 struct GatherBenchOptions {
   BenchOptions bench;
-  std::string device = "cuda";
+  std::string device = "auto";
   std::string data;
   int64_t envs = 0;
   int64_t batch = 512;
@@ -20,7 +20,7 @@ struct GatherBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu, cuda or cuda:N"}, device);
+    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
     v({.name = "data",
        .help = "a source; without it, random images of CIFAR-10's sizes",
        .placeholder = "SRC"},

@@ -5,6 +5,7 @@
 
 #include "espalier/cli/commands.h"
 #include "espalier/core/byte_size.h"
+#include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
 #include "espalier/train/host_job.h"
 #include "espalier/watch/table.h"
@@ -15,7 +16,8 @@ namespace {
 using train::HostJobOptions;
 
 int plan_host(const HostJobOptions& options, Context& context) {
-  const DeviceName name = parse_device(options.device, data::num_cuda_devices());
+  const DeviceName name = data::choose_device(options.device);
+  if (name.kind == DeviceName::Kind::kCuda) measure_cuda_context(name.index);  // before anything starts CUDA
   const data::HostDataset dataset = load_source(options.source, context.progress());
   const int64_t bytes = resident_bytes(dataset, options.resident);
   const auto residency = choose_residency(options.resident, bytes, data::torch_device(name));
@@ -28,6 +30,8 @@ int plan_host(const HostJobOptions& options, Context& context) {
   table.add_row({"in all", format_byte_size(plan.total_bytes())});
   fmt::print("{} on {}, data {}\n{}", dataset.origin, name.text(),
              residency == data::Residency::kDevice ? "on the device" : "in pinned host memory", table.text());
+  if (plan.context_bytes > 0)
+    fmt::print("CUDA itself took {} when it started, on top\n", format_byte_size(plan.context_bytes));
   if (plan.budget_bytes == 0) {
     fmt::print("{} is no GPU: nothing limits it but the machine's memory\n", name.text());
     return 0;

@@ -23,8 +23,9 @@ int train_host(const HostJobOptions& options, Context& context) {
         format_byte_size(dataset.bytes()),
         dataset.residency == data::Residency::kHost ? "in pinned host memory" : "on " + dataset.device.str());
     if (plan.budget_bytes > 0)
-      fmt::print("device memory: {} planned of {}\n", format_byte_size(plan.total_bytes()),
-                 format_byte_size(plan.budget_bytes));
+      fmt::print("device memory: {} planned of {}; CUDA itself took {} when it started\n",
+                 format_byte_size(plan.total_bytes()), format_byte_size(plan.budget_bytes),
+                 format_byte_size(plan.context_bytes));
     fmt::print("results: {}\n", run.string());
     std::fflush(stdout);
   };

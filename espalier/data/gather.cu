@@ -2,14 +2,12 @@
 //
 // Work is cut into items: one tile of rows of one plane of one image. A block takes a few items of one field
 // (blockIdx.y):
-//   1. one thread an item evaluates the plan (which sample, where it moved) and, for an image's first tile,
-//   writes
-//      its label and mask;
-//   2. all threads copy the items' source rows, a contiguous range, into shared memory, 16 bytes at a time;
-//   3. all threads write outputs, 16 bytes at a time, reading shared memory at the displaced place.
+//   1. one thread an item evaluates the plan: which sample, and where it moved;
+//   2. all threads copy the items' source rows, a contiguous range, into shared memory, 16 bytes at a time,
+//      and the labels and masks are written meanwhile;
+//   3. all threads write outputs, whole pixels read from shared memory at their displaced places.
 // Shared memory makes every read of the dataset wide and once, so the same kernel serves pinned host memory.
-// Tiles hold at most kTileBytes of source (one row where a row is longer); 32-bit offsets suffice inside a
-// tile.
+// Tiles hold at most kTileBytes of source (one row where a row is longer): 32-bit offsets do inside a tile.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
@@ -21,12 +19,14 @@
 namespace espalier::data {
 namespace {
 
-constexpr int kThreads = 256;
-// Four CIFAR images a block: 8 x 512 of them are 1024 blocks, of which a card of 132 multiprocessors holds
-// 792 to 1056 at once, so that nearly all reads are in flight together.
-constexpr int kTileBytes = 12544;
+constexpr int kThreads = 128;
+// Two CIFAR images a block of 128 threads, twelve blocks a multiprocessor: small blocks, so that while some
+// evaluate the plan others read and others write. 6 images a block of 256 threads took a sixth longer.
+constexpr int kTileBytes = 6272;
 constexpr int kMaxItems = 16;
 constexpr int kLineBytes = 16;
+constexpr int kWarp = 32;
+constexpr int kMaxGroupedPixel = 4;      // channels of a pixel that a group may have
 constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
 
 // Division by a number known before the launch: n / d == (umulhi(n, multiplier) + n) >> shift for n < 2^31
@@ -53,8 +53,9 @@ struct Tiling {
   int64_t num_items = 0;
   Divisor row_length;  // W * pixel
   Divisor pixel;
-  Divisor lines;    // 16-byte lines a slot
-  Divisor vectors;  // 16-byte outputs a tile
+  Divisor lines;         // 16-byte lines a slot
+  bool grouped = false;  // outputs are written in groups of whole pixels, else one by one
+  Divisor units;         // such groups or values a tile
 };
 
 struct Tilings {
@@ -72,6 +73,10 @@ struct Item {
   int32_t rows;       // output rows
   int32_t plane;
   int32_t skew;  // bytes between the slot's begin and source_byte's place in it
+  int32_t tile;  // of its image
+  uint32_t lane;
+  uint32_t in_lane;  // image of the lane's batch
+  int64_t sample;
   Displacement moved;
   bool valid;
 };
@@ -116,47 +121,51 @@ __device__ Item plan_item(const GatherArgs& args, int32_t f, const Tiling& tilin
   const GatherField& field = args.fields[f];
   Item item{};
   const auto image = static_cast<uint32_t>(index) / static_cast<uint32_t>(tiling.tiles_per_image);
-  const auto tile = static_cast<int32_t>(static_cast<uint32_t>(index) -
-                                         image * static_cast<uint32_t>(tiling.tiles_per_image));
-  const uint32_t lane = image / static_cast<uint32_t>(args.plan.batch);
-  const uint32_t in_lane = image - lane * static_cast<uint32_t>(args.plan.batch);
-  item.plane = tile / tiling.tiles_per_plane;
-  item.row0 = (tile - item.plane * tiling.tiles_per_plane) * tiling.rows;
+  item.tile = static_cast<int32_t>(static_cast<uint32_t>(index) -
+                                   image * static_cast<uint32_t>(tiling.tiles_per_image));
+  item.lane = image / static_cast<uint32_t>(args.plan.batch);
+  item.in_lane = image - item.lane * static_cast<uint32_t>(args.plan.batch);
+  item.plane = item.tile / tiling.tiles_per_plane;
+  item.row0 = (item.tile - item.plane * tiling.tiles_per_plane) * tiling.rows;
   item.rows = min(tiling.rows, field.height - item.row0);
 
-  const int64_t lane_id = args.lane_ids[lane];
+  const int64_t lane_id = args.lane_ids[item.lane];
   const auto epoch = static_cast<uint64_t>(args.position ? args.position[0] : args.epoch);
   const int64_t batch_index = args.position ? args.position[1] : args.batch_index;
   const LaneRange range = lane_range(args.plan, lane_id, batch_index);
-  item.valid = in_lane < range.count;
+  item.valid = item.in_lane < range.count;
 
-  int64_t sample = 0;
   if (item.valid) {
-    sample = sample_at(args.plan, lane_id, epoch, range.begin + in_lane);
-    item.moved = displacement(args.augmentation, epoch, sample);
+    item.sample = sample_at(args.plan, lane_id, epoch, range.begin + item.in_lane);
+    item.moved = displacement(args.augmentation, epoch, item.sample);
     const int64_t row_bytes = int64_t{field.width} * field.pixel * bytes_of(field.type);
     item.first_row = min(max(item.row0 + item.moved.shift_y, 0), field.height);
     item.end_row = max(min(item.row0 + item.rows + item.moved.shift_y, field.height), item.first_row);
-    item.source_byte = ((sample * field.planes + item.plane) * field.height + item.first_row) * row_bytes;
+    item.source_byte =
+        ((item.sample * field.planes + item.plane) * field.height + item.first_row) * row_bytes;
     item.source_bytes = static_cast<int32_t>((item.end_row - item.first_row) * row_bytes);
     const auto address = reinterpret_cast<uintptr_t>(field.values) + static_cast<uintptr_t>(item.source_byte);
     item.skew = static_cast<int32_t>(address % kLineBytes);
   }
   const int64_t first_value =
-      ((int64_t{in_lane} * field.planes + item.plane) * field.height + item.row0) * field.width * field.pixel;
+      ((int64_t{item.in_lane} * field.planes + item.plane) * field.height + item.row0) * field.width *
+      field.pixel;
   if (!kPerLane) {
-    item.out = static_cast<Out*>(field.out) + lane * field.lane_stride + first_value;
+    item.out = static_cast<Out*>(field.out) + item.lane * field.lane_stride + first_value;
   } else if (item.valid) {  // an owned batch has no room for samples that are not there
-    item.out = static_cast<Out*>(pointers->out[lane * (args.num_fields + 1) + f]) + first_value;
-  }
-  if (f == 0 && tile == 0) {
-    int64_t* labels =
-        kPerLane ? static_cast<int64_t*>(pointers->out[lane * (args.num_fields + 1) + args.num_fields])
-                 : args.labels_out + lane * args.plan.batch;
-    if (item.valid || !kPerLane) labels[in_lane] = item.valid ? args.labels[sample] : kIgnoredLabel;
-    if (args.mask_out) args.mask_out[image] = item.valid;
+    item.out = static_cast<Out*>(pointers->out[item.lane * (args.num_fields + 1) + f]) + first_value;
   }
   return item;
+}
+
+// The label and the mask of an image, by the block that has its first tile.
+template <bool kPerLane>
+__device__ void write_label(const GatherArgs& args, const Item& item, const LanePointers* pointers) {
+  int64_t* labels =
+      kPerLane ? static_cast<int64_t*>(pointers->out[item.lane * (args.num_fields + 1) + args.num_fields])
+               : args.labels_out + item.lane * args.plan.batch;
+  if (item.valid || !kPerLane) labels[item.in_lane] = item.valid ? args.labels[item.sample] : kIgnoredLabel;
+  if (args.mask_out) args.mask_out[item.lane * args.plan.batch + item.in_lane] = item.valid;
 }
 
 // Copies the items' source rows into their slots. Whole lines are copied where they lie inside the field; the
@@ -203,86 +212,116 @@ struct TileReader {
                          affine[channel], shift);
     return cast<Out>(value);
   }
+};
 
-  // kVector outputs of one row from place `rest` in it, for pixels of kPixel channels. Output place p of a
-  // row is source place p + shift * kPixel, or mirrored (W - 1 + shift) * kPixel - p + 2 * channel(p): the
-  // channels come in turn, so all but one multiply-add of the address is done before the loop.
-  template <int kPixel, int kVector>
-  __device__ void read_row_part(int32_t row, int32_t rest, Out* values) const {
-    const int32_t y = item.row0 + row + item.moved.shift_y;
-    const bool row_inside = y >= item.first_row && y < item.end_row;
-    const In* from = source + (row_inside ? (y - item.first_row) * row_length : 0);
-    const int32_t first_channel = rest % kPixel;
-    const int32_t direction = item.moved.mirrored ? -1 : 1;
-    float scale[kPixel], shift[kPixel];
-    int32_t place[kPixel];
+// kVector pixels of one row: kPixel outputs of 16 bytes each, whole pixels, so that channels are known to the
+// compiler and the edge is looked for once a pixel.
+template <class In, class Out, int kPixel>
+__device__ void write_group(const TileReader<In, Out>& reader, int32_t row, int32_t x0, Out* out,
+                            uint4* stage) {
+  constexpr int kVector = kLineBytes / static_cast<int>(sizeof(Out));
+  const Item& item = reader.item;
+  const int32_t width = reader.field.width;
+  const int32_t y = item.row0 + row + item.moved.shift_y;
+  const bool row_inside = y >= item.first_row && y < item.end_row;
+  const auto limit = static_cast<uint32_t>(row_inside ? width : 0);
+  const In* from = reader.source + (row_inside ? (y - item.first_row) * reader.row_length : 0);
+  const int32_t first = (item.moved.mirrored ? width - 1 - x0 : x0) + item.moved.shift_x;
+  const int32_t step = item.moved.mirrored ? -1 : 1;
+  float scale[kPixel], shift[kPixel];
 #pragma unroll
-    for (int turn = 0; turn < kPixel; ++turn) {
-      const int32_t in_pixel =
-          first_channel + turn >= kPixel ? first_channel + turn - kPixel : first_channel + turn;
-      scale[turn] = affine[item.plane + in_pixel];
-      shift[turn] = affine[channels + item.plane + in_pixel];
-      place[turn] = item.moved.mirrored
-                        ? (field.width - 1 + item.moved.shift_x) * kPixel - rest + 2 * in_pixel
-                        : item.moved.shift_x * kPixel + rest;
-    }
+  for (int c = 0; c < kPixel; ++c) {
+    scale[c] = reader.affine[item.plane + c];
+    shift[c] = reader.affine[reader.channels + item.plane + c];
+  }
+  alignas(kLineBytes) Out values[kVector * kPixel];
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      const int32_t at = place[i % kPixel] + direction * i;
-      float value = shift[i % kPixel];
-      if (row_inside && static_cast<uint32_t>(at) < static_cast<uint32_t>(row_length))
-        value = normalised(from[at], scale[i % kPixel], shift[i % kPixel]);
-      values[i] = cast<Out>(value);
+  for (int p = 0; p < kVector; ++p) {
+    const int32_t x = first + step * p;
+    const bool inside = static_cast<uint32_t>(x) < limit;
+#pragma unroll
+    for (int c = 0; c < kPixel; ++c) {
+      float value = shift[c];
+      if (inside) value = normalised(from[x * kPixel + c], scale[c], shift[c]);
+      values[p * kPixel + c] = cast<Out>(value);
     }
   }
-};
+  const auto* vectors = reinterpret_cast<const uint4*>(values);
+  if (kPixel == 1 || stage == nullptr) {
+#pragma unroll
+    for (int v = 0; v < kPixel; ++v) reinterpret_cast<uint4*>(out)[v] = vectors[v];
+    return;
+  }
+  // Lane t holds vectors t * kPixel and on of the warp's; it stores t, 32 + t, ... instead.
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int v = 0; v < kPixel; ++v) stage[lane * kPixel + v] = vectors[v];
+  __syncwarp();
+  auto* warp_out = reinterpret_cast<uint4*>(out) - lane * kPixel;
+#pragma unroll
+  for (int v = 0; v < kPixel; ++v) warp_out[v * kWarp + lane] = stage[v * kWarp + lane];
+  __syncwarp();
+}
+
+// Outputs one by one: for rows that are no whole number of vectors, many channels, or outputs that start
+// anywhere.
+template <class In, class Out>
+__device__ void write_values(const TileReader<In, Out>& reader, const Tiling& tiling, int32_t begin,
+                             int32_t count, Out* out) {
+  const int32_t end = min(begin + count, reader.item.rows * reader.row_length);
+  for (int32_t e = begin; e < end; ++e) {
+    const uint32_t row = tiling.row_length.quotient(static_cast<uint32_t>(e));
+    const uint32_t rest = static_cast<uint32_t>(e) - row * static_cast<uint32_t>(reader.row_length);
+    const uint32_t x = tiling.pixel.quotient(rest);
+    const auto channel = static_cast<int32_t>(rest - x * static_cast<uint32_t>(reader.field.pixel));
+    *out++ = reader.item.valid ? reader.read(static_cast<int32_t>(row), static_cast<int32_t>(x), channel)
+                               : cast<Out>(0.0f);
+  }
+}
 
 template <class In, class Out>
 __device__ void write_items(const GatherField& field, const Tiling& tiling, const Item* items, int num_items,
-                            const uint8_t* slots, const float* affine) {
+                            const uint8_t* slots, const float* affine, uint4* stages) {
   constexpr int kVector = kLineBytes / static_cast<int>(sizeof(Out));
   const int32_t row_length = static_cast<int32_t>(tiling.row_length.divisor);
-  const int vectors = static_cast<int>(tiling.vectors.divisor);
-  for (int n = static_cast<int>(threadIdx.x); n < num_items * vectors; n += kThreads) {
-    const int i = static_cast<int>(tiling.vectors.quotient(static_cast<uint32_t>(n)));
+  const int units = static_cast<int>(tiling.units.divisor);
+  const int32_t unit = tiling.grouped ? kVector * field.pixel : 1;
+  for (int n = static_cast<int>(threadIdx.x); n < num_items * units; n += kThreads) {
+    const int i = static_cast<int>(tiling.units.quotient(static_cast<uint32_t>(n)));
     const Item& item = items[i];
-    const int32_t begin = (n - i * vectors) * kVector;
-    const int32_t count = min(kVector, item.rows * row_length - begin);
-    if (item.out == nullptr || count <= 0) continue;
+    const int32_t begin = (n - i * units) * unit;
+    if (item.out == nullptr || begin >= item.rows * row_length) continue;
     const TileReader<In, Out> reader{field,
                                      item,
                                      reinterpret_cast<const In*>(slots + i * tiling.slot_bytes + item.skew),
                                      affine,
                                      field.planes * field.pixel,
                                      row_length};
-    const int32_t row = static_cast<int32_t>(tiling.row_length.quotient(static_cast<uint32_t>(begin)));
-    const int32_t rest = begin - row * row_length;
-    alignas(kLineBytes) Out values[kVector];
-    if (!item.valid) {
-#pragma unroll
-      for (int v = 0; v < kVector; ++v) values[v] = cast<Out>(0.0f);
-    } else if (field.pixel == 3 && rest + kVector <= row_length) {
-      reader.template read_row_part<3, kVector>(row, rest, values);
-    } else if (field.pixel == 1 && rest + kVector <= row_length) {
-      reader.template read_row_part<1, kVector>(row, rest, values);
-    } else {
-#pragma unroll
-      for (int v = 0; v < kVector; ++v) {
-        const uint32_t element = static_cast<uint32_t>(min(begin + v, item.rows * row_length - 1));
-        const uint32_t at_row = tiling.row_length.quotient(element);
-        const uint32_t in_row = element - at_row * static_cast<uint32_t>(row_length);
-        const uint32_t x = tiling.pixel.quotient(in_row);
-        values[v] = reader.read(static_cast<int32_t>(at_row), static_cast<int32_t>(x),
-                                static_cast<int32_t>(in_row - x * static_cast<uint32_t>(field.pixel)));
-      }
-    }
     Out* out = static_cast<Out*>(item.out) + begin;
-    if (count == kVector && reinterpret_cast<uintptr_t>(out) % kLineBytes == 0) {
-      *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(values);
-    } else {
-#pragma unroll
-      for (int v = 0; v < kVector; ++v)
-        if (v < count) out[v] = values[v];
+    if (!tiling.grouped || !item.valid || reinterpret_cast<uintptr_t>(out) % kLineBytes != 0) {
+      write_values(reader, tiling, begin, unit, out);
+      continue;
+    }
+    const auto row = static_cast<int32_t>(tiling.row_length.quotient(static_cast<uint32_t>(begin)));
+    const int32_t rest = begin - row * row_length;
+    // A warp whose groups are neighbours of one item stores them together, 512 bytes at a time.
+    const int warp_first = n - static_cast<int>(threadIdx.x) % kWarp;
+    const int32_t item_units = item.rows * row_length / unit;
+    const bool together = warp_first >= i * units && warp_first + kWarp <= i * units + item_units;
+    uint4* stage = together ? stages + threadIdx.x / kWarp * (kWarp * kMaxGroupedPixel) : nullptr;
+    switch (field.pixel) {
+      case 1:
+        write_group<In, Out, 1>(reader, row, rest, out, stage);
+        break;
+      case 2:
+        write_group<In, Out, 2>(reader, row, rest / 2, out, stage);
+        break;
+      case 3:
+        write_group<In, Out, 3>(reader, row, rest / 3, out, stage);
+        break;
+      default:
+        write_group<In, Out, 4>(reader, row, rest / 4, out, stage);
+        break;
     }
   }
 }
@@ -291,6 +330,7 @@ template <class Out, bool kPerLane>
 __device__ void gather_block(const GatherArgs& args, const Tilings& tilings, const LanePointers* pointers) {
   extern __shared__ __align__(16) uint8_t slots[];
   __shared__ Item items[kMaxItems];
+  __shared__ uint4 stages[kThreads * kMaxGroupedPixel];
   const int32_t f = static_cast<int32_t>(blockIdx.y);
   const GatherField& field = args.fields[f];
   const Tiling& tiling = tilings.field[f];
@@ -309,34 +349,38 @@ __device__ void gather_block(const GatherArgs& args, const Tilings& tilings, con
       int64_t{field.planes} * field.height * field.width * field.pixel * bytes_of(field.type);
   load_items(field, tiling, args.plan.num_samples * sample_bytes, items, num_items, slots);
   __pipeline_commit();
+  // While the rows are on their way.
+  if (f == 0 && static_cast<int>(threadIdx.x) < num_items && items[threadIdx.x].tile == 0)
+    write_label<kPerLane>(args, items[threadIdx.x], pointers);
   __pipeline_wait_prior(0);
   __syncthreads();
 
   switch (field.type) {
     case ValueType::kU8:
-      write_items<uint8_t, Out>(field, tiling, items, num_items, slots, affine);
+      write_items<uint8_t, Out>(field, tiling, items, num_items, slots, affine, stages);
       break;
     case ValueType::kU16:
-      write_items<uint16_t, Out>(field, tiling, items, num_items, slots, affine);
+      write_items<uint16_t, Out>(field, tiling, items, num_items, slots, affine, stages);
       break;
     case ValueType::kF32:
-      write_items<float, Out>(field, tiling, items, num_items, slots, affine);
+      write_items<float, Out>(field, tiling, items, num_items, slots, affine, stages);
       break;
     default:
-      write_items<__nv_bfloat16, Out>(field, tiling, items, num_items, slots, affine);
+      write_items<__nv_bfloat16, Out>(field, tiling, items, num_items, slots, affine, stages);
       break;
   }
 }
 
-// Six blocks of 256 threads a multiprocessor leave 40 registers a thread.
+// Twelve blocks of 128 threads a multiprocessor leave 40 registers a thread; more registers and fewer blocks
+// were slower.
 template <class Out>
-__global__ void __launch_bounds__(kThreads, 6)
+__global__ void __launch_bounds__(kThreads, 12)
     gather_stacked(const __grid_constant__ GatherArgs args, const __grid_constant__ Tilings tilings) {
   gather_block<Out, false>(args, tilings, nullptr);
 }
 
 template <class Out>
-__global__ void __launch_bounds__(kThreads, 6)
+__global__ void __launch_bounds__(kThreads, 12)
     gather_per_lane(const __grid_constant__ GatherArgs args, const __grid_constant__ Tilings tilings,
                     const __grid_constant__ LanePointers pointers) {
   gather_block<Out, true>(args, tilings, &pointers);
@@ -356,8 +400,9 @@ Tiling tiling_of(const GatherArgs& args, const GatherField& field) {
   tiling.num_items = args.num_lanes * args.plan.batch * tiling.tiles_per_image;
   const int32_t vector = kLineBytes / bytes_of(args.out_type);
   tiling.lines = Divisor(static_cast<uint32_t>(tiling.slot_bytes / kLineBytes));
-  tiling.vectors = Divisor(
-      static_cast<uint32_t>((int64_t{tiling.rows} * field.width * field.pixel + vector - 1) / vector));
+  tiling.grouped = field.width % vector == 0 && field.pixel <= kMaxGroupedPixel;
+  const int64_t unit = tiling.grouped ? int64_t{vector} * field.pixel : 1;
+  tiling.units = Divisor(static_cast<uint32_t>(int64_t{tiling.rows} * field.width * field.pixel / unit));
   tiling.row_length = Divisor(static_cast<uint32_t>(field.width * field.pixel));
   tiling.pixel = Divisor(static_cast<uint32_t>(field.pixel));
   return tiling;

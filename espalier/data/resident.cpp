@@ -194,6 +194,11 @@ int num_cuda_devices() {
 #endif
 }
 
+DeviceName choose_device(const std::string& text) {
+  if (text == "auto") return parse_device(num_cuda_devices() > 0 ? "cuda:0" : "cpu");
+  return parse_device(text, num_cuda_devices());
+}
+
 c10::Device torch_device(const DeviceName& name) {
   if (name.kind == DeviceName::Kind::kCpu) return c10::kCPU;
   parse_device(name.text(), num_cuda_devices());  // fails for one that is not there

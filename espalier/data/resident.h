@@ -88,6 +88,10 @@ struct ResidentDataset {
   int64_t bytes() const { return train.bytes() + validation.bytes() + test.bytes(); }
 };
 
+// The device that a user's text means: auto is the first GPU, or the CPU where there is none. Fails for a GPU
+// that the machine has not.
+DeviceName choose_device(const std::string& text);
+
 // The torch device of a name; fails for a GPU that the machine has not.
 c10::Device torch_device(const DeviceName& name);
 int num_cuda_devices();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
 #include "espalier/core/interrupt.h"
 #include "espalier/data/cache.h"
@@ -97,7 +98,7 @@ Score::Means evaluate(HostNetwork& network, GatherIterator& iterator, size_t fie
 }  // namespace
 
 MemoryPlan plan_host_job(const HostJobOptions& options, int64_t data_bytes, const data::FieldSpec& field) {
-  const DeviceName name = parse_device(options.device, data::num_cuda_devices());
+  const DeviceName name = data::choose_device(options.device);
   const data::RingOptions ring{.capacity = kRingCapacity,
                                .batch = options.batch,
                                .image_sizes = {{field.channels, field.height, field.width}}};
@@ -106,11 +107,14 @@ MemoryPlan plan_host_job(const HostJobOptions& options, int64_t data_bytes, cons
   const int64_t pixels = field.height * field.width;
   const int64_t activations = options.batch * pixels * (32 + 64 / 4 + 128 / 16) * 4 * 4;
   const int64_t weights = (9 * (field.channels * 32 + 32 * 64 + 64 * 128) + 128 * 100) * 4;
+  const c10::Device device = data::torch_device(name);
+  const int64_t context = device.is_cpu() ? 0 : measure_cuda_context(device.index());
   return {.parts = {{"data", data_bytes},
                     {"batch rings", 3 * ring_bytes(ring)},
                     {"weights, gradients and momentum", 3 * weights},
                     {"activations", activations}},
-          .budget_bytes = device_budget(data::torch_device(name), options.device_memory)};
+          .context_bytes = context,
+          .budget_bytes = device_budget(device, options.device_memory)};
 }
 
 HostJobResult run_host_job(const HostJobOptions& options, const HostJobEvents& events) {
@@ -119,8 +123,9 @@ HostJobResult run_host_job(const HostJobOptions& options, const HostJobEvents& e
     return std::chrono::duration<double>(Clock::now() - from).count();
   };
   const auto began = Clock::now();
-  const DeviceName name = parse_device(options.device, data::num_cuda_devices());
+  const DeviceName name = data::choose_device(options.device);
   const c10::Device device = data::torch_device(name);
+  if (!device.is_cpu()) measure_cuda_context(device.index());  // before anything starts CUDA
   cap_device_memory(device, options.device_memory);
 
   const auto dataset =

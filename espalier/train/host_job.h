@@ -19,7 +19,7 @@ namespace espalier::train {
 struct HostJobOptions {
   data::SourceOptions source;
   data::ResidentOptions resident;
-  std::string device = "cpu";
+  std::string device = "auto";
   std::string field;
   int64_t epochs = 3;
   int64_t batch = 128;
@@ -36,7 +36,8 @@ struct HostJobOptions {
   void visit(Visitor&& v) {
     source.visit(v);
     resident.visit(v);
-    v({.name = "device", .help = "where to train: cpu, cuda or cuda:N"}, device);
+    v({.name = "device", .help = "where to train: cpu, cuda, cuda:N, or auto: a GPU where there is one"},
+      device);
     v({.name = "field", .help = "the field to train on, where the data has several"}, field);
     v({.name = "epochs", .help = "passes over the training split", .low = 1, .high = 1e6}, epochs);
     v({.name = "batch", .help = "samples a step", .low = 1, .high = 1 << 20}, batch);

@@ -18,7 +18,8 @@ struct MemoryPart {
 
 struct MemoryPlan {
   std::vector<MemoryPart> parts;
-  int64_t budget_bytes = 0;  // free now, or the cap where that is less; 0: not known (a CPU device)
+  int64_t context_bytes = 0;  // what CUDA itself took when it started: on top of any cap, and no longer free
+  int64_t budget_bytes = 0;   // free now, or the cap where that is less; 0: not known (a CPU device)
 
   int64_t total_bytes() const;
 };

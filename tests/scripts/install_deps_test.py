@@ -1,0 +1,36 @@
+"""scripts/install-deps: refuses an older torch by its version, and does nothing where all is there."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def install_deps(**environment):
+    command = ["bash", str(ROOT / "scripts" / "install-deps")]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+class InstallDepsTest(unittest.TestCase):
+    def test_refuses_an_older_torch_with_both_versions(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = pathlib.Path(folder) / "python3"
+            python.write_text("#!/bin/sh\necho 2.5.1\n")  # whatever is asked: the version of its torch
+            python.chmod(0o755)
+            result = install_deps(PATH=f"{folder}:{os.environ['PATH']}")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("2.5.1", result.stderr)
+        self.assertIn("2.11", result.stderr)
+        self.assertIn("ESPALIER_TORCH=venv", result.stderr)
+
+    def test_does_nothing_where_all_is_there(self):
+        result = install_deps()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout + result.stderr, "")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=["install_deps_test.py"])
