@@ -32,6 +32,7 @@ if(Torch_VERSION VERSION_LESS ESPALIER_TORCH_WANTED)
                       "Upgrade it, or leave it out of sight and run 'make build', which installs one.")
 endif()
 
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # the one torch itself uses
 if(TARGET torch_cuda)
   set(ESPALIER_WITH_CUDA 1)
   enable_language(CUDA)

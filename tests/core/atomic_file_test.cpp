@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "espalier/core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier {
 namespace {
@@ -21,13 +22,6 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("atomic_file_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    path_ = (folder_ / "out").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   int64_t num_files() const {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   }
@@ -46,8 +40,9 @@ class AtomicFileTest : public testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
-  std::string path_;
+  support::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
+  std::string path_ = (folder_ / "out").string();
 };
 
 TEST_F(AtomicFileTest, AppearsWholeAtCommitAndNotBefore) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "espalier/core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier {
 namespace {
@@ -16,12 +17,6 @@ namespace fs = std::filesystem;
 
 class MappedFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("mapped_file_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string make(const std::string& name, const std::string& text) const {
     const auto path = (folder_ / name).string();
     std::ofstream(path, std::ios::binary) << text;
@@ -37,7 +32,8 @@ class MappedFileTest : public testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
+  support::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
 };
 
 std::string text_of(const MappedFile& file) {

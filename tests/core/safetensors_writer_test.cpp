@@ -7,6 +7,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/mapped_file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier {
 namespace {
@@ -15,13 +16,6 @@ namespace fs = std::filesystem;
 
 class SafetensorsWriterTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("safetensors_writer_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    path_ = (folder_ / "out.safetensors").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   // The sentence that the constructor fails with.
   std::string refusal(const std::vector<TensorSpec>& tensors, const Metadata& metadata = {}) const {
     try {
@@ -34,8 +28,9 @@ class SafetensorsWriterTest : public testing::Test {
 
   bool is_folder_empty() const { return fs::is_empty(folder_); }
 
-  fs::path folder_;
-  std::string path_;
+  support::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
+  std::string path_ = (folder_ / "out.safetensors").string();
 };
 
 std::span<const std::byte> bytes_of_text(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "espalier/core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier::data {
 namespace {
@@ -64,7 +65,8 @@ TEST_F(DatasetCacheTest, ClearsWhatMatchesAndCountsIt) {
 }
 
 TEST_F(DatasetCacheTest, SharesOneEntryBetweenSpellingsOfOnePlaceAlone) {
-  const fs::path root = fs::temp_directory_path() / "espalier-cache-test";
+  const support::TemporaryFolder folder;
+  const fs::path& root = folder.path();
   fs::create_directories(root / "a");
   fs::create_directories(root / "b");
   const fs::path before = fs::current_path();
@@ -80,7 +82,6 @@ TEST_F(DatasetCacheTest, SharesOneEntryBetweenSpellingsOfOnePlaceAlone) {
   EXPECT_EQ(key("folder:a", "cuda"), key("folder:a", "cuda:0"));
   EXPECT_NE(key("folder:a", "cuda:1"), key("folder:a", "cuda:0"));
   fs::current_path(before);
-  fs::remove_all(root);
 }
 
 TEST_F(DatasetCacheTest, ToldApartByEveryOptionThatChangesWhatIsStored) {

@@ -8,6 +8,7 @@
 
 #include "espalier/core/error.h"
 #include "tests/support/message.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier::train {
 namespace {
@@ -16,15 +17,13 @@ namespace fs = std::filesystem;
 
 class HostJobTest : public ::testing::Test {
  protected:
-  HostJobTest() : folder_(fs::temp_directory_path() / ("espalier-host-job-" + std::to_string(::getpid()))) {
-    fs::remove_all(folder_);
+  HostJobTest() {
     options_.source.synthetic_train = 300;
     options_.source.synthetic_test = 40;
     options_.epochs = 2;
     options_.batch = 30;
-    options_.run_dir = (folder_ / "run").string();
+    options_.run_dir = folder_ / "run";
   }
-  ~HostJobTest() override { fs::remove_all(folder_); }
 
   std::vector<nlohmann::json> metrics(const std::string& run) const {
     std::vector<nlohmann::json> lines;
@@ -33,7 +32,7 @@ class HostJobTest : public ::testing::Test {
     return lines;
   }
 
-  fs::path folder_;
+  support::TemporaryFolder folder_;
   HostJobOptions options_;
 };
 
@@ -54,7 +53,7 @@ TEST_F(HostJobTest, GivesTheSameNumbersFromTheSameSeedAndOthersFromAnother) {
     HostJobOptions options = options_;
     options.seed = seed;
     options.epochs = 1;
-    options.run_dir = (folder_ / name).string();
+    options.run_dir = folder_ / name;
     run_host_job(options, {});
     return metrics(options.run_dir)[0]["train_loss"].get<double>();
   };

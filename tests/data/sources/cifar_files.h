@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "espalier/data/sources/cifar_format.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier::data::testing {
 
@@ -187,35 +188,12 @@ inline std::string gzip(const std::string& content) {
   return out;
 }
 
-// A directory that is gone with the object.
-class TemporaryFolder {
+class CifarFolder : public support::TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "espalier-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
-    path_ = std::filesystem::canonical(name);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
-  // Makes the directories above it too.
-  void write(const std::string& name, const std::string& content) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << content;
-  }
+  using TemporaryFolder::write;
   void write(const std::string& folder, const Files& files) const {
     for (const auto& [name, content] : files) write(folder.empty() ? name : folder + "/" + name, content);
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace espalier::data::testing

@@ -64,7 +64,7 @@ TEST_P(CifarKinds, LoadTheSameFromEveryForm) {
     const Files files = is_binary ? binary_files(format) : python_files(format);
     const size_t version = is_binary ? 0 : 1;
     const std::string archive = gzip(tar_of(format.folders[version], files));
-    const TemporaryFolder folder;
+    const CifarFolder folder;
     folder.write("direct", files);
     folder.write("below/" + format.folders[version], files);
     folder.write("packed/" + format.archives[version], archive);
@@ -78,20 +78,20 @@ TEST_P(CifarKinds, LoadTheSameFromEveryForm) {
 
 TEST_P(CifarKinds, GoByContentNotByName) {
   const CifarFormat format = tiny_format(GetParam());
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   Files files = python_files(format);
   for (size_t i = 0; i < format.batches.size(); ++i) files[i].first += ".bin";
   folder.write("", files);
-  expect_tiny_release(format, load(format, folder.path()));
+  expect_tiny_release(format, load(format, folder.string()));
 }
 
 TEST_P(CifarKinds, UseBuiltInNamesWithoutMetaFile) {
   const CifarFormat format = tiny_format(GetParam());
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   Files files = binary_files(format);
   files.pop_back();
   folder.write("", files);
-  EXPECT_EQ(load(format, folder.path()).class_names, format.class_names);
+  EXPECT_EQ(load(format, folder.string()).class_names, format.class_names);
   EXPECT_EQ(static_cast<int64_t>(format.class_names.size()), format.num_classes);
 }
 
@@ -112,17 +112,17 @@ TEST(Cifar, ReadsColumnMajorArrays) {
     content.replace(at, rows.size(), columns);
     content[at - 6] = '\x88';
   }
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   folder.write("", files);
-  expect_tiny_release(format, load(format, folder.path()));
+  expect_tiny_release(format, load(format, folder.string()));
 }
 
 TEST(Cifar, ReportsProgressUpToTheTotal) {
   const CifarFormat format = tiny_format(10);
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   folder.write("", binary_files(format));
   std::vector<int64_t> done;
-  load_cifar_release(format, folder.path(), [&](std::string_view, int64_t at, int64_t total) {
+  load_cifar_release(format, folder.string(), [&](std::string_view, int64_t at, int64_t total) {
     EXPECT_EQ(total, 12);
     done.push_back(at);
   });
@@ -133,9 +133,9 @@ TEST(Cifar, NamesAMissingBatch) {
   const CifarFormat format = tiny_format(10);
   Files files = binary_files(format);
   files.erase(files.begin() + 2);
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   folder.write("", files);
-  expect_contains(error_for(format, folder.path()), "data_batch_3.bin is missing, expected all 6");
+  expect_contains(error_for(format, folder.string()), "data_batch_3.bin is missing, expected all 6");
   expect_contains(archive_error(format, gzip(tar_of("f", files))), "a.tar.gz: no data_batch_3 in it");
 }
 
@@ -144,10 +144,10 @@ TEST(Cifar, NamesBothSizesOfAWrongFile) {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{3073}, size_t{6145}, size_t{6147}, size_t{50000}}) {
     Files files = binary_files(format);
     files[1].second.resize(size);
-    const TemporaryFolder folder;
+    const CifarFolder folder;
     folder.write("", files);
     const std::string expected = fmt::format("data_batch_2.bin: {} bytes, expected 6146", size);
-    expect_contains(error_for(format, folder.path()), expected);
+    expect_contains(error_for(format, folder.string()), expected);
     expect_contains(archive_error(format, gzip(tar_of("f", files))), expected);
   }
 }
@@ -156,7 +156,7 @@ TEST(Cifar, NamesFileIndexAndValueOfALabelOutOfRange) {
   const CifarFormat ten = tiny_format(10, 40);
   Files files = binary_files(ten);
   files[3].second[39 * 3073] = 10;
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   folder.write("bin", files);
   expect_contains(error_for(ten, folder / "bin"), "data_batch_4.bin: image 39 has label 10, expected 0 to 9");
 
@@ -174,7 +174,7 @@ TEST(Cifar, NamesFileIndexAndValueOfALabelOutOfRange) {
 }
 
 TEST(Cifar, PointsToTheRightSource) {
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   folder.write("ten", binary_files(tiny_format(10)));
   folder.write("hundred", python_files(tiny_format(100)));
   folder.write("images/train/cat/1.png", "x");
@@ -201,9 +201,9 @@ TEST(Cifar, RefusesMetaFilesThatDoNotFit) {
                                   std::string("a\nb\nc\nd\ne\nf\ng\nh\ni\n\x01\n")}) {
     Files files = binary_files(format);
     files.back().second = meta;
-    const TemporaryFolder folder;
+    const CifarFolder folder;
     folder.write("", files);
-    expect_contains(error_for(format, folder.path()), "batches.meta.txt: ");
+    expect_contains(error_for(format, folder.string()), "batches.meta.txt: ");
     expect_contains(archive_error(format, gzip(tar_of("f", files))), "batches.meta.txt: ");
   }
 }
@@ -250,7 +250,7 @@ TEST(Cifar, DecodesNoPartialRecord) {
 TEST(Cifar, LoadsTheOfficialSizesThroughLoadSource) {
   const CifarFormat format = cifar_format(10);
   std::mt19937_64 random(1);
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   std::vector<int64_t> counts(256);  // of the training split's red values
   for (const CifarBatch& batch : format.batches) {
     std::string file(static_cast<size_t>(batch.num_images * 3073), '\0');
@@ -266,7 +266,7 @@ TEST(Cifar, LoadsTheOfficialSizesThroughLoadSource) {
     folder.write(batch.name + ".bin", file);
   }
   SourceOptions options;
-  options.data = "cifar10:" + folder.path();
+  options.data = "cifar10:" + folder.string();
   const HostDataset dataset = load_source(options, {});
   EXPECT_EQ(dataset.origin, options.data);
   EXPECT_EQ(dataset.train.num_samples(), 50000);

@@ -19,21 +19,21 @@ namespace fs = std::filesystem;
 using testing::Bytes;
 using testing::flat_depth_png;
 using testing::flat_png;
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
-HostDataset load(const TempFolder& folder, SourceOptions options = {}) {
+HostDataset load(const TemporaryFolder& folder, SourceOptions options = {}) {
   HostDataset dataset = load_folder(folder.string(), options, {});
   check_dataset(dataset);
   return dataset;
 }
 
-HostDataset load_skipping(const TempFolder& folder) {
+HostDataset load_skipping(const TemporaryFolder& folder) {
   SourceOptions options;
   options.on_bad_sample = "skip";
   return load(folder, options);
 }
 
-std::string error_of(const TempFolder& folder, const SourceOptions& options = {}) {
+std::string error_of(const TemporaryFolder& folder, const SourceOptions& options = {}) {
   try {
     load_folder(folder.string(), options, {});
   } catch (const Error& error) {
@@ -67,7 +67,7 @@ std::vector<int> first_values(const HostSplit& split, size_t field = 0) {
 }
 
 // Two classes; train: cat 10, 11, dog 20; test: cat 110, dog 120.
-void write_cats_and_dogs(const TempFolder& folder) {
+void write_cats_and_dogs(const TemporaryFolder& folder) {
   folder.write("train/dog/a.png", flat_png(4, 6, 20));
   folder.write("train/cat/b.png", flat_png(4, 6, 11));
   folder.write("train/cat/a.png", flat_png(4, 6, 10));
@@ -81,7 +81,7 @@ Bytes cut_in_half(Bytes file) {
 }
 
 TEST(Folder, GivesSamplesClassByClassSortedByName) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   folder.write("train/Zebra/B.PNG", flat_png(4, 6, 1));  // upper case sorts first, byte by byte
   folder.write("train/Zebra/a.Jpeg",
@@ -101,7 +101,7 @@ TEST(Folder, GivesSamplesClassByClassSortedByName) {
 }
 
 TEST(Folder, PassesOverHiddenFilesAndFilesThatAreNoImages) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   const Bytes other(6, std::byte{'x'});
   for (const char* name : {".DS_Store", "train/.DS_Store", "train/cat/.DS_Store", "train/cat/._a.png",
@@ -116,19 +116,19 @@ TEST(Folder, PassesOverHiddenFilesAndFilesThatAreNoImages) {
 
 TEST(Folder, NamesAClassThatIsMissingExtraEmptyOrHidden) {
   {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     fs::remove_all(folder / "test/dog");
     expect_names(error_of(folder), {"'dog'", "missing", "/test'"});
   }
   {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     folder.write("test/ant/a.png", flat_png(4, 6, 1));
     expect_names(error_of(folder), {"'ant'", "not in train", "/test'"});
   }
   for (const std::string split : {"train", "test"}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     fs::create_directories(folder / "train/bee");
     fs::create_directories(folder / "test/bee");
@@ -137,7 +137,7 @@ TEST(Folder, NamesAClassThatIsMissingExtraEmptyOrHidden) {
     expect_names(error_of(folder), {"'bee'", "no image in " + split});
   }
   {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     folder.write("train/.bee/a.png", flat_png(4, 6, 1));
     expect_names(error_of(folder), {"/train/.bee'", "hidden"});
@@ -146,7 +146,7 @@ TEST(Folder, NamesAClassThatIsMissingExtraEmptyOrHidden) {
 
 TEST(Folder, RefusesImagesItWouldNotSee) {
   for (const std::string name : {"train/a.png", "train/cat/deep/a.png", "test/dog/a.WebP"}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     folder.write(name, flat_png(4, 6, 1));
     const std::string named = name == "train/cat/deep/a.png" ? "train/cat/deep" : name;
@@ -156,7 +156,7 @@ TEST(Folder, RefusesImagesItWouldNotSee) {
 
 TEST(Folder, SaysWhatIsMissingInAFolderOfAnotherLayout) {
   {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     expect_names(error_of(folder), {folder.string(), "no folder 'train'", "train/<class>/"});
     fs::create_directories(folder / "training");
     expect_names(error_of(folder), {"no folder 'train'", "'training'"});
@@ -167,14 +167,14 @@ TEST(Folder, SaysWhatIsMissingInAFolderOfAnotherLayout) {
     folder.write("rgb/train/cat/a.png", flat_png(4, 6, 1));
     expect_names(error_of(folder), {"both 'train' and 'rgb/train'"});
   }
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("file", Bytes(1));
-  EXPECT_THROW(load_folder((folder / "file").string(), {}, {}), Error);
-  EXPECT_THROW(load_folder((folder / "nowhere").string(), {}, {}), Error);
+  EXPECT_THROW(load_folder(folder / "file", {}, {}), Error);
+  EXPECT_THROW(load_folder(folder / "nowhere", {}, {}), Error);
 }
 
 TEST(Folder, NamesBrokenLinksAndLoops) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   fs::create_symlink("loop.png", folder / "train/cat/loop.png");
   expect_names(error_of(folder), {"loop.png"});
@@ -191,7 +191,7 @@ TEST(Folder, NamesBrokenLinksAndLoops) {
 
 TEST(Folder, NamesAFileItMayNotRead) {
   if (geteuid() == 0) GTEST_SKIP() << "root reads every file";
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   fs::permissions(folder / "train/cat/b.png", fs::perms::none);
   expect_names(error_of(folder), {"train/cat/b.png", "ermission"});
@@ -199,7 +199,7 @@ TEST(Folder, NamesAFileItMayNotRead) {
 
 TEST(Folder, NamesAnImageThatDiffersAndTheRemedy) {
   {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     folder.write("test/dog/b.png", flat_png(5, 6, 1));
     expect_names(error_of(folder), {"test/dog/b.png", "5x6", "train/cat/a.png", "4x6", "--resize HxW"});
@@ -207,7 +207,7 @@ TEST(Folder, NamesAnImageThatDiffersAndTheRemedy) {
   const std::pair<Bytes, std::string> cases[] = {{flat_png(4, 6, 1, PNG_COLOR_TYPE_GRAY), "1 channel,"},
                                                  {flat_depth_png(4, 6, 1), "uint16"}};
   for (const auto& [file, what] : cases) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_cats_and_dogs(folder);
     folder.write("train/dog/b.png", file);
     SourceOptions options;
@@ -221,7 +221,7 @@ TEST(Folder, NamesAnImageThatDiffersAndTheRemedy) {
 }
 
 TEST(Folder, ResizesToOneSizeWhenAsked) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   folder.write("train/dog/b.png", flat_png(50, 3, 21));
   SourceOptions options;
@@ -235,7 +235,7 @@ TEST(Folder, ResizesToOneSizeWhenAsked) {
 }
 
 TEST(Folder, NamesABadSampleWithItsIndex) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   folder.write("train/dog/a.png", cut_in_half(flat_png(4, 6, 20)));
   expect_names(error_of(folder), {"train/dog/a.png", "sample 2 of train", "--on-bad-sample skip"});
@@ -245,7 +245,7 @@ TEST(Folder, NamesABadSampleWithItsIndex) {
 }
 
 TEST(Folder, KeepsLabelsAlignedWhenABadSampleIsSkipped) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   // 10 classes of 20; sample i of class c has the value 20 * c + i. The bad ones: the first and last of all,
   // three in a row across the border of two classes, and one alone.
   const std::set<int> bad = {0, 59, 60, 61, 110, 199};
@@ -277,7 +277,7 @@ TEST(Folder, KeepsLabelsAlignedWhenABadSampleIsSkipped) {
 }
 
 TEST(Folder, ListsSkippedSamplesInOrderHoweverLongTheirNeighboursTake) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("train/c/00.png",
                flat_png(3000, 1000, 7));  // keeps the first thread busy while the rest is done
   for (int k = 1; k < 64; ++k) {
@@ -294,7 +294,7 @@ TEST(Folder, ListsSkippedSamplesInOrderHoweverLongTheirNeighboursTake) {
 }
 
 TEST(Folder, RefusesAClassOfWhichSkippingLeavesNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_cats_and_dogs(folder);
   folder.write("test/dog/a.png", Bytes(10));
   SourceOptions options;
@@ -306,7 +306,7 @@ TEST(Folder, RefusesAClassOfWhichSkippingLeavesNothing) {
 }
 
 // Fields rgb (8 bits, 3 channels) and depth (16 bits), two samples a class.
-void write_rgbd(const TempFolder& folder) {
+void write_rgbd(const TemporaryFolder& folder) {
   for (const std::string split : {"train", "test"}) {
     const int base = split == "train" ? 0 : 100;
     for (int k = 0; k < 4; ++k) {
@@ -318,7 +318,7 @@ void write_rgbd(const TempFolder& folder) {
 }
 
 TEST(Folder, PairsFieldsByNameWithoutExtension) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_rgbd(folder);
   // By file name "z-1.png" comes before "z.png", by stem after it: the pairing must hold either way.
   for (const std::string split : {"train", "test"}) {
@@ -340,7 +340,7 @@ TEST(Folder, PairsFieldsByNameWithoutExtension) {
 }
 
 TEST(Folder, SkipsABadSampleInAllItsFields) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_rgbd(folder);
   folder.write("rgb/train/c0/1.jpg.png", Bytes(5));
   folder.write("depth/train/c1/0.jpg.PNG", Bytes(5));
@@ -359,12 +359,12 @@ TEST(Folder, NamesASampleThatAFieldLacks) {
       {"rgb/test/c1/1.jpg.png", "'depth' and not in field 'rgb'"},
       {"depth/test/c1/1.jpg.PNG", "'rgb' and not in field 'depth'"}};
   for (const auto& [removed, what] : cases) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_rgbd(folder);
     fs::remove(folder / removed);
     expect_names(error_of(folder), {"'c1/1.jpg'", "of test", what});
   }
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_rgbd(folder);
   folder.write("rgb/train/c0/0.jpg.jpg", flat_png(4, 4, 1));
   expect_names(error_of(folder), {"0.jpg.jpg", "0.jpg.png", "paired by name"});
@@ -376,7 +376,7 @@ TEST(Folder, NamesASampleThatAFieldLacks) {
 }
 
 TEST(Folder, TellsItsProgressFromOneThreadAtATimeToTheEnd) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (int k = 0; k < 300; ++k) folder.write(fmt::format("train/c/{}.png", k), flat_png(2, 2, 1));
   folder.write("test/c/0.png", flat_png(2, 2, 1));
   std::atomic<int> num_inside = 0;

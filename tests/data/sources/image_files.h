@@ -19,6 +19,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
+#include "tests/support/temporary_folder.h"
 namespace espalier::data::testing {
 
 using Bytes = std::vector<std::byte>;
@@ -141,33 +142,6 @@ inline Bytes flat_depth_png(uint32_t height, uint32_t width, uint16_t value) {
                     big_endian(values));
 }
 
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "espalier_folder_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp: " + name);
-    path_ = name;
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  std::string string() const { return path_.string(); }
-
-  // Makes the folders on the way.
-  void write(const std::string& name, std::span<const std::byte> bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream file(path_ / name, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!file) throw std::runtime_error("cannot write " + name);
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using support::TemporaryFolder;
 
 }  // namespace espalier::data::testing

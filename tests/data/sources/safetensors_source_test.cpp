@@ -12,6 +12,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/safetensors_writer.h"
 #include "espalier/data/sources/source.h"
+#include "tests/support/temporary_folder.h"
 
 namespace espalier::data {
 namespace {
@@ -63,13 +64,6 @@ struct Parts {
 
 class SafetensorsSourceTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("safetensors_source_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    path_ = (folder_ / "data.safetensors").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void write(const Parts& parts) const {
     std::vector<TensorSpec> specs;
     std::string data;
@@ -97,8 +91,9 @@ class SafetensorsSourceTest : public testing::Test {
     return refusal();
   }
 
-  fs::path folder_;
-  std::string path_;
+  support::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
+  std::string path_ = (folder_ / "data.safetensors").string();
 };
 
 TEST_F(SafetensorsSourceTest, ReadsBackWhatWasWritten) {

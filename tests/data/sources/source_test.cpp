@@ -48,11 +48,11 @@ TEST(Source, ParsesSizesAndNamesWhatItCannot) {
 }
 
 TEST(Source, GivesOneStringForEverySpellingOfAPath) {
-  const TemporaryFolder folder;
+  const CifarFolder folder;
   std::filesystem::create_directories(folder / "data");
   std::filesystem::create_directory_symlink(folder / "data", folder / "link");
   const std::filesystem::path before = std::filesystem::current_path();
-  std::filesystem::current_path(folder.path());
+  std::filesystem::current_path(folder.string());
   const std::string expected = "cifar10:" + (folder / "data");
   for (const char* place : {"data", "./data", "data/", "./data/.", "data/../data", "link", "link//"}) {
     EXPECT_EQ(canonical(std::string("cifar10:") + place), expected) << place;
