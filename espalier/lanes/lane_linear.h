@@ -1,0 +1,37 @@
+// A linear map of every lane with its own weights.
+//
+// Keeps true: lanes never mix, and a lane's bits are those it has alone; results are written straight into
+// their slices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace espalier::lanes {
+
+// x [L,B,I] f32|f64|bf16; weight [L,O,I] and bias [L,O] of x's type, bias may be undefined.
+// Returns [L,B,O] row-major lanes. Differentiable once, in all three.
+at::Tensor lane_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+struct LaneLinearOptions {
+  int64_t lanes = 1;
+  int64_t in_features = 1;
+  int64_t out_features = 1;
+  bool has_bias = true;
+};
+
+class LaneLinear {
+ public:
+  // Parameters are zeros until they are initialised (lane_init.h).
+  LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options);
+
+  at::Tensor forward(const at::Tensor& x) const { return lane_linear(x, weight, bias); }
+
+  std::vector<at::Tensor> parameters() const;  // weight, then bias if there is one
+
+  at::Tensor weight;  // [L,O,I]
+  at::Tensor bias;    // [L,O], or undefined
+};
+
+}  // namespace espalier::lanes

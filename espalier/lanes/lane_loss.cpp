@@ -1,0 +1,105 @@
+#include "espalier/lanes/lane_loss.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "espalier/lanes/lane_tensor.h"
+
+namespace espalier::lanes {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
+
+// [L,B] bool: samples that count.
+at::Tensor valid_samples(const at::Tensor& labels, const at::Tensor& mask) {
+  const at::Tensor labelled = labels != kIgnoredLabel;
+  return mask.defined() ? labelled.logical_and(mask) : labelled;
+}
+
+// One lane's valid samples and their labels, as columns.
+struct LaneTargets {
+  at::Tensor valid;    // [B,1] bool
+  at::Tensor labels;   // [B,1] i64, 0 where not valid
+  at::Tensor divisor;  // [], how many are valid, at least 1
+
+  LaneTargets(const at::Tensor& all_valid, const at::Tensor& all_labels, int64_t lane, at::ScalarType type)
+      : valid(all_valid.select(0, lane).unsqueeze(1)),
+        // A wrong label of a valid sample stays, for gather() to refuse.
+        labels(at::where(valid, all_labels.select(0, lane).unsqueeze(1), 0)),
+        divisor(valid.sum(type).clamp_min(1)) {}
+};
+
+struct LaneCrossEntropyFunction : torch::autograd::Function<LaneCrossEntropyFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, at::Tensor labels,
+                            at::Tensor valid, double smoothing) {
+    const at::ScalarType type = sum_type(logits);
+    const auto classes = static_cast<double>(logits.size(2));
+    const bool is_double = logits.scalar_type() == at::kDouble;
+    at::Tensor loss =
+        empty_lanes({logits.size(0), 1}, logits.options().dtype(is_double ? at::kDouble : at::kFloat))
+            .select(1, 0);
+    for (int64_t lane = 0; lane < logits.size(0); ++lane) {
+      const LaneTargets targets(valid, labels, lane, type);
+      const at::Tensor logs = logits.select(0, lane).to(type).log_softmax(1);  // [B,K]
+      at::Tensor samples = -logs.gather(1, targets.labels);                    // [B,1]
+      if (smoothing > 0)
+        samples = samples * (1 - smoothing) - logs.sum(1, /*keepdim=*/true) * (smoothing / classes);
+      loss.select(0, lane).copy_(at::where(targets.valid, samples, 0).sum() / targets.divisor);
+    }
+    ctx->save_for_backward({logits, labels, valid});
+    ctx->saved_data["smoothing"] = smoothing;
+    return loss;
+  }
+
+  // (softmax - q) / number of valid samples, times the lane's own gradient.
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor& logits = saved[0];
+    const double smoothing = ctx->saved_data["smoothing"].toDouble();
+    const at::ScalarType type = sum_type(logits);
+    const at::Tensor classes = at::arange(logits.size(2), saved[1].options());  // [K] i64
+    const at::Tensor of_logits = empty_lanes(logits.sizes(), logits.options());
+    for (int64_t lane = 0; lane < logits.size(0); ++lane) {
+      const LaneTargets targets(saved[2], saved[1], lane, type);
+      at::Tensor slope = logits.select(0, lane).to(type).softmax(1);  // [B,K]
+      if (smoothing > 0) slope = slope - smoothing / static_cast<double>(logits.size(2));
+      slope = slope - (classes == targets.labels).to(type) * (1 - smoothing);
+      slope = slope * (grads[0].select(0, lane).to(type) / targets.divisor);
+      of_logits.select(0, lane).copy_(at::where(targets.valid, slope, 0));
+    }
+    return {of_logits, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+void check(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask, const char* function) {
+  TORCH_CHECK(logits.dim() == 3 && logits.is_floating_point() && logits.size(2) >= 1, function,
+              ": logits: want [L,B,K] of floats, got ", logits.sizes(), " ", logits.scalar_type());
+  TORCH_CHECK(labels.scalar_type() == at::kLong, function, ": labels: want int64, got ",
+              labels.scalar_type());
+  check_sizes(labels, {logits.size(0), logits.size(1)}, function, "labels", "[L,B]");
+  check_mask(mask, logits.size(0), logits.size(1), function);
+}
+
+}  // namespace
+
+at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask,
+                              double label_smoothing) {
+  check(logits, labels, mask, "lane_cross_entropy");
+  TORCH_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
+              "lane_cross_entropy: label_smoothing: want 0 to 1, got ", label_smoothing);
+  return LaneCrossEntropyFunction::apply(logits, labels, valid_samples(labels, mask), label_smoothing);
+}
+
+LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  check(logits, labels, mask, "lane_accuracy");
+  const at::Tensor valid = valid_samples(labels, mask);
+  // Integers: exact in any order, so all lanes at once.
+  const at::Tensor correct = (logits.detach().argmax(2) == labels).logical_and(valid);
+  return {.num_correct = correct.sum(1), .num_valid = valid.sum(1)};
+}
+
+}  // namespace espalier::lanes

@@ -1,0 +1,207 @@
+#include "espalier/lanes/lane_norm.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "espalier/core/layout.h"
+#include "espalier/lanes/lane_tensor.h"
+
+namespace espalier::lanes {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// Both norms are one: a lane is seen as [B,P,G,D] (P pixels, G groups of D channels) and its statistics are
+// taken over some of the axes.
+enum class Over { kBatch, kGroup };
+
+struct Norm {
+  Over over = Over::kBatch;
+  int64_t groups = 1;  // the channels themselves for kBatch
+  Mode mode = Mode::kTrain;
+  Activation activation = Activation::kNone;
+  double eps = 0;
+  double momentum = 0;
+  at::Tensor mask;          // [L,B] bool, or undefined
+  at::Tensor running_mean;  // [L,C], or undefined for kGroup
+  at::Tensor running_var;   // [L,C], or undefined for kGroup
+
+  at::IntArrayRef axes() const {
+    static constexpr int64_t kOverBatch[] = {0, 1, 3}, kOverGroup[] = {1, 3};
+    return over == Over::kBatch ? at::IntArrayRef(kOverBatch) : at::IntArrayRef(kOverGroup);
+  }
+};
+
+// [B,C,H,W] as [B,P,G,D]: a view, unless a gradient comes in a foreign layout (an expanded scalar).
+at::Tensor grouped(const at::Tensor& lane, int64_t groups) {
+  return lane.permute({0, 2, 3, 1})
+      .reshape({lane.size(0), lane.size(2) * lane.size(3), groups, lane.size(1) / groups});
+}
+
+// One lane's mask, and what it does.
+struct LaneMask {
+  at::Tensor valid;  // [B,1,1,1] bool, or undefined
+
+  LaneMask(const at::Tensor& mask, int64_t lane) {
+    if (mask.defined()) valid = mask.select(0, lane).view({-1, 1, 1, 1});
+  }
+  // By selection, not by multiplication: a masked NaN must vanish.
+  at::Tensor keep(const at::Tensor& values) const {
+    return valid.defined() ? at::where(valid, values, 0) : values;
+  }
+  // How many values a statistic is taken over: a tensor [], since the mask is on the device.
+  at::Tensor count(const at::Tensor& values, const Norm& norm) const {
+    const auto options = values.options();
+    if (norm.over == Over::kGroup)
+      return at::full({}, static_cast<double>(values.size(1) * values.size(3)), options);
+    if (!valid.defined()) return at::full({}, static_cast<double>(values.size(0) * values.size(1)), options);
+    return valid.sum(values.scalar_type()) * values.size(1);
+  }
+};
+
+void move_running(const at::Tensor& running, const at::Tensor& batch, const at::Tensor& count,
+                  double momentum) {
+  const at::Tensor old = running.to(batch.scalar_type());
+  running.copy_(at::where(count > 0, old * (1 - momentum) + batch.view_as(running) * momentum, old));
+}
+
+struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, Norm norm) {
+    const at::ScalarType type = sum_type(x);
+    const int64_t lanes = x.size(0), groups = norm.groups, depth = x.size(2) / groups;
+    const int64_t rows = norm.over == Over::kBatch ? 1 : x.size(1);
+    at::Tensor out = empty_stacked(x.sizes(), MemoryFormat::kChannelsLast, x.options());
+    const at::Tensor means = empty_lanes({lanes, rows, 1, groups, 1}, x.options().dtype(type));
+    const at::Tensor scales = empty_lanes({lanes, rows, 1, groups, 1}, x.options().dtype(type));
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      const LaneMask mask(norm.mask, lane);
+      const at::Tensor values = grouped(x.select(0, lane), groups).to(type);  // [B,P,G,D]
+      const at::Tensor mean = means.select(0, lane), scale = scales.select(0, lane);
+      at::Tensor centred;
+      if (norm.mode == Mode::kEvaluate) {
+        mean.copy_(norm.running_mean.select(0, lane).view({1, 1, groups, 1}));
+        scale.copy_((norm.running_var.select(0, lane).to(type) + norm.eps).rsqrt().view({1, 1, groups, 1}));
+        centred = values - mean;
+      } else {
+        const at::Tensor count = mask.count(values, norm), divisor = count.clamp_min(1);
+        mean.copy_(mask.keep(values).sum(norm.axes(), /*keepdim=*/true) / divisor);
+        centred = mask.keep(values - mean);
+        const at::Tensor variance = centred.square().sum(norm.axes(), /*keepdim=*/true) / divisor;
+        scale.copy_((variance + norm.eps).rsqrt());
+        if (norm.over == Over::kBatch) {
+          move_running(norm.running_mean.select(0, lane), mean, count, norm.momentum);
+          move_running(norm.running_var.select(0, lane), variance * (count / (count - 1).clamp_min(1)), count,
+                       norm.momentum);
+        }
+      }
+      at::Tensor y = centred * scale * weight.select(0, lane).to(type).view({groups, depth}) +
+                     bias.select(0, lane).to(type).view({groups, depth});
+      if (norm.activation == Activation::kRelu) y.relu_();
+      grouped(out.select(0, lane), groups).copy_(mask.keep(y));
+    }
+    ctx->save_for_backward(
+        {x, weight, means, scales, norm.mask, norm.activation == Activation::kRelu ? out : at::Tensor()});
+    ctx->saved_data["over"] = static_cast<int64_t>(norm.over);
+    ctx->saved_data["groups"] = groups;
+    ctx->saved_data["mode"] = static_cast<int64_t>(norm.mode);
+    return out;
+  }
+
+  // With g the gradient of the output (past the ReLU), z the normalised values and w the weight:
+  //   weight: sum of g z, bias: sum of g;
+  //   x: scale (g w - mean of g w - z mean of g w z), the means over the statistic's values; scale g w where
+  //   the statistics were given.
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &means = saved[2], &scales = saved[3],
+                     &out = saved[5];
+    Norm norm{.over = static_cast<Over>(ctx->saved_data["over"].toInt()),
+              .groups = ctx->saved_data["groups"].toInt(),
+              .mode = static_cast<Mode>(ctx->saved_data["mode"].toInt()),
+              .mask = saved[4]};
+    const at::ScalarType type = means.scalar_type();
+    const int64_t groups = norm.groups, depth = x.size(2) / groups;
+    const at::Tensor of_x = ctx->needs_input_grad(0) ? empty_lanes(x.sizes(), x.options()) : at::Tensor();
+    const at::Tensor of_weight = empty_lanes(weight.sizes(), weight.options());
+    const at::Tensor of_bias = empty_lanes(weight.sizes(), weight.options());
+    for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      const LaneMask mask(norm.mask, lane);
+      const at::Tensor scale = scales.select(0, lane);  // [1 or B,1,G,1]
+      at::Tensor grad = grouped(grads[0].select(0, lane), groups).to(type);
+      // <= and not >: the gradient of a NaN output passes, as torch's.
+      if (out.defined()) grad = at::where(grouped(out.select(0, lane), groups) <= 0, 0, grad);
+      grad = mask.keep(grad);
+      const at::Tensor normal = mask.keep(
+          (grouped(x.select(0, lane), groups).to(type) - means.select(0, lane)) * scale);  // [B,P,G,D]
+      of_weight.select(0, lane).copy_((grad * normal).sum(at::IntArrayRef({0, 1})).view({-1}));
+      of_bias.select(0, lane).copy_(grad.sum(at::IntArrayRef({0, 1})).view({-1}));
+      if (!of_x.defined()) continue;
+      at::Tensor of_values = grad * weight.select(0, lane).to(type).view({groups, depth});
+      if (norm.mode == Mode::kTrain) {
+        const at::Tensor divisor = mask.count(normal, norm).clamp_min(1);
+        const at::Tensor mean = of_values.sum(norm.axes(), /*keepdim=*/true) / divisor;
+        const at::Tensor slope = (of_values * normal).sum(norm.axes(), /*keepdim=*/true) / divisor;
+        of_values = of_values - mean - normal * slope;
+      }
+      grouped(of_x.select(0, lane), groups).copy_(mask.keep(of_values * scale));
+    }
+    return {of_x, of_weight, of_bias, at::Tensor()};
+  }
+};
+
+at::Tensor ones_parameter(int64_t lanes, int64_t channels, const at::TensorOptions& options) {
+  const at::Tensor parameter = make_parameter({lanes, channels}, options);
+  parameter.detach().fill_(1);
+  return parameter;
+}
+
+void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& mask, const char* function) {
+  check_stacked(x, function, "x");
+  TORCH_CHECK(x.size(0) == weight.size(0) && x.size(2) == weight.size(1), function, ": x: want [",
+              weight.size(0), ",B,", weight.size(1), ",H,W], got ", x.sizes());
+  check_mask(mask, x.size(0), x.size(1), function);
+}
+
+}  // namespace
+
+LaneBatchNorm2d::LaneBatchNorm2d(int64_t lanes, int64_t channels, const at::TensorOptions& options)
+    : weight(ones_parameter(lanes, channels, options)),
+      bias(make_parameter({lanes, channels}, options)),
+      running_mean(zero_lanes({lanes, channels}, options)),
+      running_var(zero_lanes({lanes, channels}, options).fill_(1)) {}
+
+at::Tensor LaneBatchNorm2d::forward(const at::Tensor& x, Mode mode, const at::Tensor& mask,
+                                    Activation activation) const {
+  check(x, weight, mask, "LaneBatchNorm2d");
+  return LaneNormFunction::apply(x, weight, bias,
+                                 Norm{.over = Over::kBatch,
+                                      .groups = weight.size(1),
+                                      .mode = mode,
+                                      .activation = activation,
+                                      .eps = eps,
+                                      .momentum = momentum,
+                                      .mask = mask,
+                                      .running_mean = running_mean,
+                                      .running_var = running_var});
+}
+
+LaneGroupNorm::LaneGroupNorm(int64_t lanes, int64_t groups, int64_t channels,
+                             const at::TensorOptions& options)
+    : weight(ones_parameter(lanes, channels, options)),
+      bias(make_parameter({lanes, channels}, options)),
+      groups_(groups) {
+  TORCH_CHECK(groups >= 1 && channels % groups == 0, "LaneGroupNorm: groups: want a divisor of ", channels,
+              " channels, got ", groups);
+}
+
+at::Tensor LaneGroupNorm::forward(const at::Tensor& x, const at::Tensor& mask, Activation activation) const {
+  check(x, weight, mask, "LaneGroupNorm");
+  return LaneNormFunction::apply(
+      x, weight, bias,
+      Norm{.over = Over::kGroup, .groups = groups_, .activation = activation, .eps = eps, .mask = mask});
+}
+
+}  // namespace espalier::lanes

@@ -1,0 +1,79 @@
+#include "espalier/lanes/lane_pool.h"
+
+#include <ATen/ops/div.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include <ATen/ops/mean.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "espalier/core/layout.h"
+#include "espalier/lanes/lane_tensor.h"
+
+namespace espalier::lanes {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+struct LaneMaxPoolFunction : torch::autograd::Function<LaneMaxPoolFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    const std::array<int64_t, 5> sizes{x.size(0), x.size(1), x.size(2), x.size(3) / 2, x.size(4) / 2};
+    at::Tensor out = empty_stacked(sizes, MemoryFormat::kChannelsLast, x.options());
+    at::Tensor places = empty_stacked(sizes, MemoryFormat::kChannelsLast, x.options().dtype(at::kLong));
+    for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      at::Tensor to = out.select(0, lane), to_places = places.select(0, lane);
+      at::max_pool2d_with_indices_out(to, to_places, x.select(0, lane), {2, 2});
+    }
+    ctx->save_for_backward({x, places});
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &places = saved[1];
+    const at::Tensor of_x = empty_lanes(x.sizes(), x.options());
+    for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      at::Tensor to = of_x.select(0, lane);
+      at::max_pool2d_with_indices_backward_out(to, grads[0].select(0, lane), x.select(0, lane), {2, 2},
+                                               {2, 2}, {0, 0}, {1, 1}, /*ceil_mode=*/false,
+                                               places.select(0, lane));
+    }
+    return {of_x};
+  }
+};
+
+struct LaneAveragePoolFunction : torch::autograd::Function<LaneAveragePoolFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    ctx->saved_data["sizes"] = x.sizes();
+    at::Tensor out = empty_lanes({x.size(0), x.size(1), x.size(2)}, x.options());
+    for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      at::Tensor to = out.select(0, lane);
+      at::mean_out(to, x.select(0, lane), at::IntArrayRef({2, 3}));
+    }
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const std::vector<int64_t> sizes = ctx->saved_data["sizes"].toIntVector();
+    const at::Tensor of_x = empty_lanes(sizes, grads[0].options());
+    // Elementwise, so all lanes at once: each value is one division, whatever its neighbours.
+    of_x.copy_((grads[0] / (sizes[3] * sizes[4])).unsqueeze(-1).unsqueeze(-1).expand(sizes));
+    return {of_x};
+  }
+};
+
+}  // namespace
+
+at::Tensor lane_max_pool2x2(const at::Tensor& x) {
+  check_stacked(x, "lane_max_pool2x2", "x");
+  TORCH_CHECK(x.size(3) >= 2 && x.size(4) >= 2, "lane_max_pool2x2: x: want at least 2 x 2 pixels, got ",
+              x.sizes());
+  return LaneMaxPoolFunction::apply(x);
+}
+
+at::Tensor lane_global_average_pool(const at::Tensor& x) {
+  check_stacked(x, "lane_global_average_pool", "x");
+  return LaneAveragePoolFunction::apply(x);
+}
+
+}  // namespace espalier::lanes

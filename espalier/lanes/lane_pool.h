@@ -1,0 +1,18 @@
+// Pooling of every lane.
+//
+// Keeps true: lanes never mix; results are written straight into their slices, every lane channels-last; NaN
+// passes through, as in torch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace espalier::lanes {
+
+// x [L,B,C,H,W] f32|f64|bf16 cl lanes, H and W at least 2. The largest of every 2x2 window; an odd last row
+// or column is left out. Returns [L,B,C,H/2,W/2] cl lanes.
+at::Tensor lane_max_pool2x2(const at::Tensor& x);
+
+// x [L,B,C,H,W] f32|f64|bf16 cl lanes. The mean over all pixels: [L,B,C] row-major lanes.
+at::Tensor lane_global_average_pool(const at::Tensor& x);
+
+}  // namespace espalier::lanes

@@ -1,0 +1,39 @@
+// Stacked tensors of any rank, and the stacked parameters of a layer.
+//
+// Keeps true: every lane is dense (channels-last where it has height and width, row-major elsewhere) and
+// starts on a 256-byte boundary of its storage; so does the same lane of a parameter's gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace espalier::lanes {
+
+// [L,...], uninitialised: channels-last lanes for five axes, row-major lanes else.
+at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// [L,...], zeros in all bytes, that of the gaps between lanes included.
+at::Tensor zero_lanes(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// zero_lanes() that asks for a gradient and has one from birth: autograd would lay the first gradient out as
+// contiguous, since a stack with gaps between its lanes is not dense. See lane_backward().
+at::Tensor make_parameter(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// One value a lane, [L], as [L,1,...] to meet a stacked tensor of any rank: a view, in that tensor's type
+// where both are floats.
+at::Tensor per_lane(const at::Tensor& values, const at::Tensor& stacked);
+
+// The type that sums over many values are taken in: double on the CPU, as torch's own CPU norms do, and for
+// double; float32 elsewhere.
+at::ScalarType sum_type(const at::Tensor& values);
+
+// Fails unless x is [L,B,C,H,W] with channels-last lanes; the message begins with "function: argument".
+void check_stacked(const at::Tensor& x, const char* function, const char* argument);
+
+// Fails unless the tensor has these sizes; want is how the message writes them, "[L,C]".
+void check_sizes(const at::Tensor& tensor, at::IntArrayRef sizes, const char* function, const char* argument,
+                 const char* want);
+
+// Fails unless the mask is undefined or [L,B] bool.
+void check_mask(const at::Tensor& mask, int64_t lanes, int64_t batch, const char* function);
+
+}  // namespace espalier::lanes

@@ -1,0 +1,101 @@
+#include "espalier/lanes/lane_conv.h"
+
+#include "espalier/lanes/lane_gradients.h"
+#include "tests/lanes/lane_compare.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::Dice;
+using testing::Layer;
+using testing::random_lanes;
+using testing::Tensors;
+
+Layer conv_layer(at::IntArrayRef x, at::IntArrayRef weight, const ConvGeometry& geometry, bool has_bias) {
+  return {.stacked = [=](const Tensors& in) { return lane_conv2d(in[0], in[1], in[2], geometry); },
+          .torch =
+              [=](const Tensors& in) {
+                return at::convolution(in[0], in[1], in[2].defined() ? std::optional(in[2]) : std::nullopt,
+                                       {geometry.stride, geometry.stride},
+                                       {geometry.padding, geometry.padding}, {1, 1}, false, {0, 0},
+                                       geometry.groups);
+              },
+          .inputs = {random_lanes(x), random_lanes(weight),
+                     has_bias ? random_lanes({weight[0], weight[1]}) : at::Tensor()}};
+}
+
+TEST(LaneConv, EqualsTorchLaneByLaneOverRandomShapes) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t lanes = dice.roll(1, 5), groups = dice.roll(0, 1) ? 1 : dice.roll(1, 4);
+    const int64_t channels = groups * dice.roll(1, 5), filters = groups * dice.roll(1, 6);
+    const int64_t kernel = 1 + 2 * dice.roll(0, 2);
+    const ConvGeometry geometry{
+        .stride = dice.roll(1, 3), .padding = dice.roll(0, kernel / 2), .groups = groups};
+    testing::expect_contracts(
+        conv_layer({lanes, dice.roll(1, 7), channels, dice.roll(kernel, 11), dice.roll(kernel, 11)},
+                   {lanes, filters, channels / groups, kernel, kernel}, geometry, dice.roll(0, 1) == 1));
+  }
+}
+
+TEST(LaneConv, KeepsLanesChannelsLastWithOneChannelOrOnePixel) {
+  for (const int64_t channels : {1, 3})
+    for (const int64_t filters : {1, 4})
+      for (const int64_t size : {1, 5})
+        testing::expect_contracts(
+            conv_layer({3, 2, channels, size, size}, {3, filters, channels, 1, 1}, {}, true));
+  testing::expect_contracts(conv_layer({2, 3, 1, 1, 1}, {2, 1, 1, 3, 3}, {.padding = 1}, false));
+  testing::expect_contracts(conv_layer({2, 3, 8, 9, 9}, {2, 8, 1, 3, 3}, {.padding = 1, .groups = 8}, false));
+}
+
+// Large enough for oneDNN's threads and blocked kernels.
+TEST(LaneConv, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
+  const Layer first = conv_layer({5, 16, 3, 32, 32}, {5, 8, 3, 3, 3}, {.padding = 1}, false);
+  testing::expect_same_alone(first);
+  const Layer inner = conv_layer({3, 13, 16, 16, 16}, {3, 32, 16, 3, 3}, {.padding = 1}, false);
+  testing::expect_same_alone(inner);
+  testing::expect_isolated(inner);
+}
+
+TEST(LaneConv, GivesItsParametersGradientsInTheirLayout) {
+  const LaneConv2d conv({.lanes = 3, .in_channels = 2, .out_channels = 5, .has_bias = true}, at::kFloat);
+  for (const at::Tensor& parameter : conv.parameters()) {
+    parameter.detach().normal_();
+    ASSERT_TRUE(parameter.grad().defined());
+  }
+  const void* before = conv.weight.grad().data_ptr();
+  const at::Tensor x = testing::stacked_copy(at::randn({3, 4, 2, 6, 6}), at::kFloat);
+  lane_backward(conv.forward(x).sum({1, 2, 3, 4}), conv.parameters());
+  EXPECT_EQ(conv.weight.grad().data_ptr(), before);
+  EXPECT_TRUE(is_stacked_channels_last(conv.weight.grad()));
+  EXPECT_GT(testing::largest(conv.weight.grad()), 0);
+}
+
+TEST(LaneConv, TakesEmptyBatchesAndNoLanes) {
+  for (const auto& [lanes, batch] : {std::pair<int64_t, int64_t>{2, 0}, {0, 3}}) {
+    const LaneConv2d conv({.lanes = lanes, .in_channels = 2, .out_channels = 5}, at::kFloat);
+    const at::Tensor out =
+        conv.forward(empty_stacked({lanes, batch, 2, 6, 6}, MemoryFormat::kChannelsLast, at::kFloat));
+    EXPECT_EQ(out.sizes(), at::IntArrayRef({lanes, batch, 5, 4, 4}));
+    lane_backward(out.sum({1, 2, 3, 4}), conv.parameters());
+    EXPECT_EQ(testing::largest(conv.weight.grad()), 0);
+  }
+}
+
+TEST(LaneConv, NamesTheArgumentThatItRefuses) {
+  const at::Tensor x = random_lanes({2, 3, 4, 5, 5}), weight = random_lanes({2, 6, 4, 3, 3});
+  EXPECT_ERROR(lane_conv2d(x[0], weight, {}, {}), c10::Error, "x", "[L,B,C,H,W]", "[3, 4, 5, 5]");
+  EXPECT_ERROR(lane_conv2d(at::randn({2, 3, 4, 5, 5}), weight, {}, {}), c10::Error, "x", "channels-last");
+  EXPECT_ERROR(lane_conv2d(x, random_lanes({2, 6, 3, 3, 3}), {}, {}), c10::Error, "weight", "[2,K,4,k,k]");
+  EXPECT_ERROR(lane_conv2d(x, random_lanes({3, 6, 4, 3, 3}), {}, {}), c10::Error, "weight", "[3, 6,");
+  EXPECT_ERROR(lane_conv2d(x, weight, random_lanes({2, 5}), {}), c10::Error, "bias", "[2, 6]", "[2, 5]");
+  EXPECT_ERROR(lane_conv2d(x, weight, {}, {.groups = 3}), c10::Error, "groups", "4 channels", "3");
+  EXPECT_ERROR(lane_conv2d(x, weight, {}, {.stride = 0}), c10::Error, "stride", "0");
+  EXPECT_ERROR(lane_conv2d(x, random_lanes({2, 6, 4, 7, 7}), {}, {}), c10::Error, "x", "7");
+  EXPECT_ERROR(lane_conv2d(x, weight.to(at::kFloat), {}, {}), c10::Error, "weight", "Float", "Double");
+}
+
+}  // namespace
+}  // namespace espalier::lanes

@@ -1,0 +1,56 @@
+#include "espalier/lanes/lane_linear.h"
+
+#include "espalier/lanes/lane_gradients.h"
+#include "tests/lanes/lane_compare.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::Dice;
+using testing::Layer;
+using testing::random_lanes;
+using testing::Tensors;
+
+Layer linear_layer(int64_t lanes, int64_t batch, int64_t in, int64_t out, bool has_bias) {
+  return {.stacked = [](const Tensors& t) { return lane_linear(t[0], t[1], t[2]); },
+          .torch =
+              [](const Tensors& t) {
+                return at::linear(t[0], t[1], t[2].defined() ? std::optional(t[2]) : std::nullopt);
+              },
+          .inputs = {random_lanes({lanes, batch, in}), random_lanes({lanes, out, in}),
+                     has_bias ? random_lanes({lanes, out}) : at::Tensor()}};
+}
+
+TEST(LaneLinear, EqualsTorchLaneByLaneOverRandomShapes) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    testing::expect_contracts(linear_layer(dice.roll(1, 5), dice.roll(1, 40), dice.roll(1, 40),
+                                           dice.roll(1, 12), dice.roll(0, 1) == 1));
+  }
+}
+
+TEST(LaneLinear, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
+  testing::expect_same_alone(linear_layer(5, 512, 128, 10, true));
+}
+
+TEST(LaneLinear, GivesItsParametersGradientsInTheirLayout) {
+  const LaneLinear linear({.lanes = 2, .in_features = 3, .out_features = 4}, at::kFloat);
+  const void* before = linear.weight.grad().data_ptr();
+  lane_backward(linear.forward(at::ones({2, 5, 3})).sum({1, 2}), linear.parameters());
+  EXPECT_EQ(linear.weight.grad().data_ptr(), before);
+  EXPECT_TRUE(at::equal(linear.weight.grad(), at::full({2, 4, 3}, 5.0)));
+  EXPECT_TRUE(at::equal(linear.bias.grad(), at::full({2, 4}, 5.0)));
+}
+
+TEST(LaneLinear, NamesTheArgumentThatItRefuses) {
+  const at::Tensor x = random_lanes({2, 3, 4}), weight = random_lanes({2, 5, 4});
+  EXPECT_ERROR(lane_linear(x[0], weight, {}), c10::Error, "x", "[L,B,I]", "[3, 4]");
+  EXPECT_ERROR(lane_linear(x, random_lanes({2, 5, 3}), {}), c10::Error, "weight", "[2,O,4]");
+  EXPECT_ERROR(lane_linear(x, weight, random_lanes({2, 4})), c10::Error, "bias", "[2, 5]", "[2, 4]");
+  EXPECT_ERROR(lane_linear(x, weight.to(at::kFloat), {}), c10::Error, "weight", "Double", "Float");
+}
+
+}  // namespace
+}  // namespace espalier::lanes

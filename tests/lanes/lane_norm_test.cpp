@@ -1,0 +1,207 @@
+#include "espalier/lanes/lane_norm.h"
+
+#include "tests/lanes/lane_compare.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::Dice;
+using testing::Layer;
+using testing::random_lanes;
+using testing::random_mask;
+using testing::Tensors;
+namespace F = torch::nn::functional;
+
+at::Tensor activated(const at::Tensor& y, Activation activation) {
+  return activation == Activation::kRelu ? y.relu() : y;
+}
+
+// torch has no masks: the valid samples alone, put back in their places among zeros.
+at::Tensor of_valid(const at::Tensor& x, const at::Tensor& mask,
+                    const std::function<at::Tensor(const at::Tensor&)>& layer) {
+  if (!mask.defined()) return layer(x);
+  const at::Tensor places = mask.nonzero().flatten();
+  return at::zeros_like(x).index_put({places}, layer(x.index_select(0, places)));
+}
+
+// Inputs: x, weight, bias, mask.
+Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask) {
+  const int64_t lanes = sizes[0], channels = sizes[2];
+  const at::Tensor means = random_lanes({lanes, channels}), variances = random_lanes({lanes, channels}).exp();
+  return {.stacked =
+              [=](const Tensors& in) {
+                LaneBatchNorm2d norm(in[0].size(0), in[0].size(2), in[0].options().requires_grad(false));
+                norm.weight = in[1];
+                norm.bias = in[2];
+                // Statistics differ by channel and not by lane, so that a lane alone has its own.
+                norm.running_mean.copy_(means[0].expand_as(norm.running_mean));
+                norm.running_var.copy_(variances[0].expand_as(norm.running_var));
+                return norm.forward(in[0], mode, in[3], activation);
+              },
+          .torch =
+              [=](const Tensors& in) {
+                return activated(of_valid(in[0], in[3],
+                                          [&](const at::Tensor& x) {
+                                            return F::batch_norm(
+                                                x, means[0].to(x.scalar_type()).clone(),
+                                                variances[0].to(x.scalar_type()).clone(),
+                                                F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(
+                                                    mode == Mode::kTrain));
+                                          }),
+                                 activation);
+              },
+          .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}),
+                     random_lanes({lanes, channels}), mask}};
+}
+
+Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activation, const at::Tensor& mask) {
+  const int64_t lanes = sizes[0], channels = sizes[2];
+  return {.stacked =
+              [=](const Tensors& in) {
+                LaneGroupNorm norm(in[0].size(0), groups, in[0].size(2),
+                                   in[0].options().requires_grad(false));
+                norm.weight = in[1];
+                norm.bias = in[2];
+                return norm.forward(in[0], in[3], activation);
+              },
+          .torch =
+              [=](const Tensors& in) {
+                return activated(
+                    of_valid(in[0], in[3],
+                             [&](const at::Tensor& x) { return at::group_norm(x, groups, in[1], in[2]); }),
+                    activation);
+              },
+          .inputs = {random_lanes(sizes), random_lanes({lanes, channels}), random_lanes({lanes, channels}),
+                     mask}};
+}
+
+TEST(LaneBatchNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t lanes = dice.roll(1, 5), batch = dice.roll(3, 9);
+    const at::Tensor mask = dice.roll(0, 2) > 0 ? random_mask(lanes, batch, 3) : at::Tensor();
+    testing::expect_contracts(
+        batch_norm_layer({lanes, batch, dice.roll(1, 9), dice.roll(1, 6), dice.roll(1, 6)},
+                         dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
+                         dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
+  }
+}
+
+TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
+  testing::expect_same_alone(
+      batch_norm_layer({5, 16, 8, 32, 32}, Mode::kTrain, Activation::kRelu, random_mask(5, 16, 2)));
+}
+
+TEST(LaneBatchNorm, MovesItsRunningStatisticsAsTorchDoes) {
+  torch::manual_seed(7);
+  const at::Tensor mask = random_mask(3, 8, 2);
+  LaneBatchNorm2d norm(3, 5, at::kDouble);
+  norm.momentum = 0.3;
+  std::vector<torch::nn::BatchNorm2d> modules;
+  for (int64_t lane = 0; lane < 3; ++lane) {
+    modules.emplace_back(torch::nn::BatchNorm2dOptions(5).momentum(0.3));
+    modules.back()->to(at::kDouble);
+  }
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor x = random_lanes({3, 8, 5, 4, 3});
+    norm.forward(x, Mode::kTrain, mask);
+    for (int64_t lane = 0; lane < 3; ++lane) {
+      torch::nn::BatchNorm2d& module = modules[static_cast<size_t>(lane)];
+      module->forward(x[lane].index_select(0, mask[lane].nonzero().flatten()));
+      EXPECT_LE(testing::distance(norm.running_mean[lane], module->running_mean), 1e-12);
+      EXPECT_LE(testing::distance(norm.running_var[lane], module->running_var), 1e-12);
+    }
+  }
+}
+
+TEST(LaneBatchNorm, LeavesALaneWithoutSamplesAsItWas) {
+  at::Tensor mask = at::ones({2, 3}, at::kBool);
+  mask[0].fill_(false);
+  const LaneBatchNorm2d norm(2, 4, at::kFloat);
+  const at::Tensor x = testing::stacked_copy(at::randn({2, 3, 4, 2, 2}), at::kFloat).set_requires_grad(true);
+  const at::Tensor out = norm.forward(x, Mode::kTrain, mask);
+  EXPECT_EQ(testing::largest(out[0]), 0);
+  for (const at::Tensor& grad : torch::autograd::grad({out.sum()}, {x, norm.weight, norm.bias}))
+    EXPECT_EQ(testing::largest(grad[0]), 0);
+  EXPECT_EQ(testing::largest(norm.running_mean[0]), 0);
+  EXPECT_TRUE(at::equal(norm.running_var[0], at::ones({4})));
+  EXPECT_FALSE(at::equal(norm.running_var[1], at::ones({4})));
+}
+
+TEST(LaneBatchNorm, NeverSeesWhatAMaskedSampleHolds) {
+  at::Tensor mask = at::ones({2, 4}, at::kBool);
+  mask[1][2] = false;
+  const auto results = [&](double filler, Mode mode) {
+    torch::manual_seed(3);
+    Layer layer = batch_norm_layer({2, 4, 3, 2, 2}, mode, Activation::kRelu, mask);
+    layer.inputs[0] = testing::stacked_copy(layer.inputs[0], at::kDouble);
+    layer.inputs[0][1][2].fill_(filler);
+    at::Tensor grad = random_lanes({2, 4, 3, 2, 2});
+    grad[1][2].fill_(filler);
+    return testing::run(layer.stacked, testing::leaves(layer.inputs, at::kFloat), grad);
+  };
+  for (const Mode mode : {Mode::kTrain, Mode::kEvaluate}) {
+    const Tensors clean = results(0, mode);
+    for (const double filler : {std::numeric_limits<double>::quiet_NaN(), 1e300}) {
+      const Tensors dirty = results(filler, mode);
+      for (size_t i = 0; i < clean.size(); ++i)
+        testing::expect_same_bits(clean[i], dirty[i], "result " + std::to_string(i));
+    }
+    EXPECT_EQ(testing::largest(clean[0][1][2]), 0);
+    EXPECT_EQ(testing::largest(clean[1][1][2]), 0);
+  }
+}
+
+TEST(LaneBatchNorm, KeepsStatisticsOfOneLaneFromAnother) {
+  at::Tensor x = random_lanes({3, 4, 2, 3, 3});
+  const LaneBatchNorm2d healthy(3, 2, at::kDouble), sick(3, 2, at::kDouble);
+  healthy.forward(x, Mode::kTrain);
+  x = x.clone();
+  x[1].fill_(std::numeric_limits<double>::quiet_NaN());
+  sick.forward(testing::stacked_copy(x, at::kDouble), Mode::kTrain);
+  for (const int64_t lane : {0, 2}) {
+    testing::expect_same_bits(healthy.running_mean[lane], sick.running_mean[lane], "mean");
+    testing::expect_same_bits(healthy.running_var[lane], sick.running_var[lane], "variance");
+  }
+}
+
+TEST(LaneBatchNorm, HasTheGradientsOfFiniteDifferences) {
+  torch::manual_seed(11);
+  for (const Mode mode : {Mode::kTrain, Mode::kEvaluate})
+    for (const Activation activation : {Activation::kNone, Activation::kRelu})
+      testing::expect_finite_differences(
+          batch_norm_layer({2, 5, 3, 2, 2}, mode, activation, random_mask(2, 5, 2)));
+}
+
+TEST(LaneGroupNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t lanes = dice.roll(1, 5), batch = dice.roll(1, 7), groups = dice.roll(1, 4);
+    const at::Tensor mask = dice.roll(0, 1) ? random_mask(lanes, batch, 1) : at::Tensor();
+    testing::expect_contracts(
+        group_norm_layer({lanes, batch, groups * dice.roll(1, 5), dice.roll(2, 6), dice.roll(1, 6)}, groups,
+                         dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
+  }
+}
+
+TEST(LaneGroupNorm, HasTheGradientsOfFiniteDifferences) {
+  torch::manual_seed(12);
+  testing::expect_finite_differences(
+      group_norm_layer({2, 3, 4, 2, 2}, 2, Activation::kNone, random_mask(2, 3, 1)));
+}
+
+TEST(LaneNorm, NamesTheArgumentThatItRefuses) {
+  const LaneBatchNorm2d norm(2, 4, at::kDouble);
+  const at::Tensor x = random_lanes({2, 3, 4, 5, 5});
+  EXPECT_ERROR(norm.forward(random_lanes({2, 3, 5, 5, 5}), Mode::kTrain), c10::Error, "x", "[2,B,4,H,W]");
+  EXPECT_ERROR(norm.forward(at::randn({2, 3, 4, 5, 5}), Mode::kTrain), c10::Error, "x", "channels-last");
+  EXPECT_ERROR(norm.forward(x, Mode::kTrain, at::ones({2, 4}, at::kBool)), c10::Error, "mask", "[2, 3]");
+  EXPECT_ERROR(norm.forward(x, Mode::kTrain, at::ones({2, 3})), c10::Error, "mask", "bool", "Float");
+  EXPECT_ERROR(LaneGroupNorm(2, 3, 4, at::kFloat), c10::Error, "groups", "4 channels", "3");
+}
+
+}  // namespace
+}  // namespace espalier::lanes

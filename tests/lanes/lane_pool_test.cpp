@@ -1,0 +1,46 @@
+#include "espalier/lanes/lane_pool.h"
+
+#include "tests/lanes/lane_compare.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::Dice;
+using testing::Layer;
+using testing::random_lanes;
+using testing::Tensors;
+
+TEST(LaneMaxPool, EqualsTorchLaneByLaneOverRandomShapes) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    testing::expect_contracts({.stacked = [](const Tensors& in) { return lane_max_pool2x2(in[0]); },
+                               .torch = [](const Tensors& in) { return at::max_pool2d(in[0], {2, 2}); },
+                               .inputs = {random_lanes({dice.roll(1, 5), dice.roll(1, 7), dice.roll(1, 9),
+                                                        dice.roll(2, 9), dice.roll(2, 9)})}});
+  }
+}
+
+TEST(LaneMaxPool, RefusesImagesOfOneRow) {
+  EXPECT_ERROR(lane_max_pool2x2(random_lanes({2, 3, 4, 1, 5})), c10::Error, "x", "2 x 2", "[2, 3, 4, 1, 5]");
+}
+
+TEST(LaneGlobalAveragePool, EqualsTorchLaneByLaneOverRandomShapes) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    testing::expect_contracts(
+        {.stacked = [](const Tensors& in) { return lane_global_average_pool(in[0]); },
+         .torch = [](const Tensors& in) { return at::adaptive_avg_pool2d(in[0], {1, 1}).flatten(1); },
+         .inputs = {random_lanes(
+             {dice.roll(1, 5), dice.roll(1, 7), dice.roll(1, 9), dice.roll(1, 9), dice.roll(1, 9)})}});
+  }
+}
+
+TEST(LaneGlobalAveragePool, RefusesAnotherLayout) {
+  EXPECT_ERROR(lane_global_average_pool(at::randn({2, 3, 4, 5, 5})), c10::Error, "x", "channels-last");
+}
+
+}  // namespace
+}  // namespace espalier::lanes
