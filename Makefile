@@ -4,6 +4,8 @@
 BUILD := build/release
 ENV := scripts/with-env
 JOBS := $(shell nproc)
+# torch's CMake warns about much that does not concern us: shown only where configuring fails.
+QUIETLY = mkdir -p build && $(1) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 
 help:
 	@echo 'make run         install what is missing, build, and train on the embedded dataset on the CPU'
@@ -20,7 +22,7 @@ deps:
 	@scripts/install-deps
 
 configure: deps
-	@$(ENV) cmake --preset release -Wno-author --log-level=NOTICE
+	@$(call QUIETLY,$(ENV) cmake --preset release -Wno-author)
 
 build: configure
 	@$(ENV) cmake --build --preset release -j $(JOBS)
@@ -40,14 +42,14 @@ format: deps
 
 # The unit tests under a sanitizer: make asan, make tsan.
 asan tsan: deps
-	@$(ENV) cmake --preset $@ -Wno-author --log-level=NOTICE
+	@$(call QUIETLY,$(ENV) cmake --preset $@ -Wno-author)
 	@$(ENV) cmake --build --preset $@ -j $(JOBS) --target unit_tests
 	@cd build/$@ && ../../scripts/with-env ctest --output-on-failure -L unit
 .PHONY: asan tsan
 
 hello:
 	@ESPALIER_SYSTEM_CUDA=off scripts/install-deps
-	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake -G Ninja -S . -B build/hello -DESPALIER_ONLY_HELLO=ON -Wno-author --log-level=NOTICE
+	@$(call QUIETLY,ESPALIER_SYSTEM_CUDA=off $(ENV) cmake -G Ninja -S . -B build/hello -DESPALIER_ONLY_HELLO=ON -Wno-author)
 	@ESPALIER_SYSTEM_CUDA=off $(ENV) cmake --build build/hello --target hello
 	@build/hello/examples/hello
 

@@ -14,7 +14,6 @@ if(DEFINED ENV{CUDA_HOME} AND NOT DEFINED CUDA_TOOLKIT_ROOT_DIR)
   set(CUDA_TOOLKIT_ROOT_DIR "$ENV{CUDA_HOME}" CACHE PATH "The CUDA toolkit that scripts/with-env chose")
 endif()
 
-set(CMAKE_MESSAGE_LOG_LEVEL ERROR) # torch's CMake warns about what does not concern us: no kineto library, no architectures
 find_package(Torch QUIET CONFIG)
 if(NOT Torch_FOUND AND NOT DEFINED ESPALIER_TORCH_PREFIX)
   if(DEFINED ENV{ESPALIER_PYTHON})
@@ -33,7 +32,6 @@ endif()
 if(NOT Torch_FOUND)
   find_package(Torch REQUIRED CONFIG PATHS "${ESPALIER_TORCH_PREFIX}" NO_DEFAULT_PATH)
 endif()
-unset(CMAKE_MESSAGE_LOG_LEVEL)
 if(Torch_VERSION VERSION_LESS ESPALIER_TORCH_WANTED)
   message(FATAL_ERROR "torch ${Torch_VERSION} was found in ${Torch_DIR}; ${ESPALIER_TORCH_WANTED} or newer is wanted. "
                       "Upgrade it, or leave it out of sight and run 'make build', which installs one.")
