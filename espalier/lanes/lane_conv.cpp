@@ -1,12 +1,10 @@
 #include "espalier/lanes/lane_conv.h"
 
-#include <ATen/ops/convolution.h>
-#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <array>
-
-#include "espalier/core/layout.h"
+#include "espalier/lanes/active_lanes.h"
+#include "espalier/lanes/lane_conv_passes.h"
 #include "espalier/lanes/lane_tensor.h"
 
 namespace espalier::lanes {
@@ -35,95 +33,106 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias
     TORCH_CHECK(x.size(axis) + 2 * geometry.padding >= weight.size(axis),
                 "lane_conv2d: x: want at least the kernel's ", weight.size(axis), " rows and columns after ",
                 geometry.padding, " of padding a side, got ", x.sizes());
-  if (!bias.defined()) return;
-  check_sizes(bias, {weight.size(0), weight.size(1)}, "lane_conv2d", "bias", "[L,K]");
-  TORCH_CHECK(bias.scalar_type() == x.scalar_type(), "lane_conv2d: bias: want ", x.scalar_type(),
-              " as x, got ", bias.scalar_type());
+  TORCH_CHECK(format_of(weight) == format_of(x) || x.size(2) == 1 || weight.size(2) == 1,
+              "lane_conv2d: weight: want x's memory format, got strides ", weight.strides());
+  if (bias.defined()) check_sizes(bias, {weight.size(0), weight.size(1)}, "lane_conv2d", "bias", "[L,K]");
 }
 
 int64_t size_after(int64_t size, int64_t kernel, const ConvGeometry& geometry) {
   return (size + 2 * geometry.padding - kernel) / geometry.stride + 1;
 }
 
+// The gradient of a bias: its lane's sum over samples and pixels, lane by lane, since how a sum over all
+// lanes at once is shared out depends on how many there are.
+void conv_backward_bias(const at::Tensor& grad, const at::Tensor& entries, const at::Tensor& of_bias) {
+  for (int64_t lane = 0; lane < grad.size(0); ++lane)
+    if (is_active(entries, lane))
+      of_bias.select(0, lane).copy_(
+          grad.select(0, lane).sum(at::IntArrayRef({0, 2, 3}), /*keepdim=*/false, sum_type(grad)));
+}
+
+// weight: the master, whose gradient is returned; compute: its copy of x's type, or itself without gradient.
 struct LaneConv2dFunction : torch::autograd::Function<LaneConv2dFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, ConvGeometry geometry) {
-    ctx->save_for_backward({x, weight});
+                            at::Tensor compute, const std::optional<at::Tensor>& bias,
+                            ConvGeometry geometry) {
+    const at::Tensor entries = active_entries(x.size(0));
+    ctx->save_for_backward({x, compute, entries});
+    ctx->saved_data["master"] = weight.scalar_type();
+    ctx->saved_data["bias"] = bias ? bias->scalar_type() : at::ScalarType::Undefined;
     ctx->saved_data["stride"] = geometry.stride;
     ctx->saved_data["padding"] = geometry.padding;
     ctx->saved_data["groups"] = geometry.groups;
-    ctx->saved_data["has_bias"] = bias.has_value();
-
-    at::Tensor out =
-        empty_stacked({x.size(0), x.size(1), weight.size(1), size_after(x.size(3), weight.size(3), geometry),
-                       size_after(x.size(4), weight.size(4), geometry)},
-                      MemoryFormat::kChannelsLast, x.options());
-    if (out.numel() == 0) return out;
-    const std::array<int64_t, 2> stride{geometry.stride, geometry.stride};
-    const std::array<int64_t, 2> padding{geometry.padding, geometry.padding};
-    for (int64_t lane = 0; lane < x.size(0); ++lane)
-      out.select(0, lane).copy_(at::convolution(
-          x.select(0, lane), weight.select(0, lane),
-          bias ? std::optional(bias->select(0, lane)) : std::nullopt, stride, padding,
-          /*dilation=*/{1, 1}, /*transposed=*/false, /*output_padding=*/{0, 0}, geometry.groups));
+    const at::Tensor out =
+        empty_lanes({x.size(0), x.size(1), weight.size(1), size_after(x.size(3), weight.size(3), geometry),
+                     size_after(x.size(4), weight.size(4), geometry)},
+                    x.options(), format_of(x));
+    if (out.numel() > 0) conv_forward(x, compute, bias.value_or(at::Tensor()), geometry, entries, out);
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
-    const int64_t stride = ctx->saved_data["stride"].toInt(), padding = ctx->saved_data["padding"].toInt();
-    const bool has_bias = ctx->saved_data["has_bias"].toBool();
-    const std::array<bool, 3> wanted{ctx->needs_input_grad(0), ctx->needs_input_grad(1),
-                                     has_bias && ctx->needs_input_grad(2)};
-
-    const std::array<int64_t, 1> bias_sizes{weight.size(1)};
-    std::array<at::Tensor, 3> results;  // of x, weight and bias, stacked as they are
-    if (wanted[0]) results[0] = empty_lanes(x.sizes(), x.options());
-    if (wanted[1]) results[1] = empty_lanes(weight.sizes(), weight.options());
-    if (wanted[2]) results[2] = empty_lanes({weight.size(0), weight.size(1)}, weight.options());
+    const at::Tensor &x = saved[0], &weight = saved[1], &entries = saved[2];
+    const ConvGeometry geometry{.stride = ctx->saved_data["stride"].toInt(),
+                                .padding = ctx->saved_data["padding"].toInt(),
+                                .groups = ctx->saved_data["groups"].toInt()};
+    const auto bias_type = ctx->saved_data["bias"].toScalarType();
     const bool empty = grads[0].numel() == 0;
-    for (at::Tensor& result : results)
-      if (empty && result.defined()) result.zero_();
-    for (int64_t lane = 0; lane < x.size(0) && !empty; ++lane) {
-      const auto [of_x, of_weight, of_bias] = at::convolution_backward(
-          grads[0].select(0, lane), x.select(0, lane), weight.select(0, lane),
-          has_bias ? at::OptionalIntArrayRef(bias_sizes) : at::OptionalIntArrayRef(), {stride, stride},
-          {padding, padding}, /*dilation=*/{1, 1}, /*transposed=*/false, /*output_padding=*/{0, 0},
-          ctx->saved_data["groups"].toInt(), wanted);
-      if (wanted[0]) results[0].select(0, lane).copy_(of_x);
-      if (wanted[1]) results[1].select(0, lane).copy_(of_weight);
-      if (wanted[2]) results[2].select(0, lane).copy_(of_bias);
-    }
-    return {results[0], results[1], results[2], at::Tensor()};
+    const at::Tensor grad = as_lanes(grads[0], format_of(x));
+    const auto make = [&](size_t input, at::IntArrayRef sizes, at::ScalarType type) {
+      if (!ctx->needs_input_grad(input)) return at::Tensor();
+      const auto options = x.options().dtype(type);
+      return empty ? zero_lanes(sizes, options, format_of(x)) : empty_lanes(sizes, options, format_of(x));
+    };
+    const at::Tensor of_x = make(0, x.sizes(), x.scalar_type());
+    const at::Tensor of_weight = make(1, weight.sizes(), ctx->saved_data["master"].toScalarType());
+    const at::Tensor of_bias = bias_type == at::ScalarType::Undefined
+                                   ? at::Tensor()
+                                   : make(3, {weight.size(0), weight.size(1)}, bias_type);
+    if (of_x.defined() && !empty) conv_backward_data(grad, weight, geometry, entries, of_x);
+    if (of_weight.defined() && !empty) conv_backward_weight(grad, x, geometry, entries, of_weight);
+    if (of_bias.defined() && !empty) conv_backward_bias(grad, entries, of_bias);
+    return {of_x, of_weight, at::Tensor(), of_bias, at::Tensor()};
   }
 };
+
+at::Tensor apply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& compute,
+                 const at::Tensor& bias, const ConvGeometry& geometry) {
+  check(x, compute, bias, geometry);
+  return LaneConv2dFunction::apply(x, weight, compute, bias.defined() ? std::optional(bias) : std::nullopt,
+                                   geometry);
+}
 
 }  // namespace
 
 at::Tensor lane_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        const ConvGeometry& geometry) {
-  check(x, weight, bias, geometry);
-  return LaneConv2dFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, geometry);
+  return apply(x, weight, weight.detach(), bias, geometry);
 }
 
-LaneConv2d::LaneConv2d(const LaneConv2dOptions& options, const at::TensorOptions& tensor_options)
+LaneConv2d::LaneConv2d(const LaneConv2dOptions& options, const at::TensorOptions& tensor_options,
+                       at::ScalarType compute)
     : geometry_(options.geometry) {
   TORCH_CHECK(options.geometry.groups >= 1 && options.in_channels % options.geometry.groups == 0,
               "LaneConv2d: groups: want a divisor of ", options.in_channels, " channels, got ",
               options.geometry.groups);
-  weight = make_parameter({options.lanes, options.out_channels, options.in_channels / options.geometry.groups,
-                           options.kernel_size, options.kernel_size},
-                          tensor_options);
-  if (options.has_bias) bias = make_parameter({options.lanes, options.out_channels}, tensor_options);
+  weight = LaneParameter({options.lanes, options.out_channels, options.in_channels / options.geometry.groups,
+                          options.kernel_size, options.kernel_size},
+                         tensor_options, compute);
+  if (options.has_bias)
+    bias = LaneParameter({options.lanes, options.out_channels}, tensor_options,
+                         c10::typeMetaToScalarType(tensor_options.dtype()));
 }
 
 at::Tensor LaneConv2d::forward(const at::Tensor& x) const {
-  return lane_conv2d(x, weight, bias, geometry_);
+  return apply(x, weight.value(), weight.compute(), bias.value(), geometry_);
 }
 
-std::vector<at::Tensor> LaneConv2d::parameters() const {
-  return bias.defined() ? std::vector<at::Tensor>{weight, bias} : std::vector<at::Tensor>{weight};
+std::vector<NamedParameter> LaneConv2d::parameters() {
+  std::vector<NamedParameter> named{{"weight", &weight}};
+  if (bias.defined()) named.push_back({"bias", &bias});
+  return named;
 }
 
 }  // namespace espalier::lanes

@@ -1,13 +1,14 @@
 // Convolution of every lane with its own filters.
 //
 // Keeps true: lanes never mix, and a lane's bits are those it has alone; outputs and all gradients are born
-// stacked, every lane channels-last. One convolution a lane: ATen's convolutions and their gradients return
-// tensors of their own, so each is copied into its slice of the stacked result.
+// stacked, every lane in x's memory format.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
+
+#include "espalier/lanes/lane_parameter.h"
 
 namespace espalier::lanes {
 
@@ -17,10 +18,10 @@ struct ConvGeometry {
   int64_t groups = 1;  // within a lane
 };
 
-// x       [L,B,C,H,W] f32|f64|bf16 cl lanes
+// x       [L,B,C,H,W] f32|f64|bf16|f16 cl lanes
 // weight  [L,K,C/groups,k,k], x's type, cl lanes (memory K,R,S,C)
-// bias    [L,K], x's type, or undefined
-// Returns [L,B,K,H',W'] cl lanes. Differentiable once, in x, weight and bias.
+// bias    [L,K], of any float type, or undefined
+// Returns [L,B,K,H',W'] cl lanes, x's type. Differentiable once, in x, weight and bias.
 at::Tensor lane_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        const ConvGeometry& geometry);
 
@@ -35,15 +36,17 @@ struct LaneConv2dOptions {
 
 class LaneConv2d {
  public:
-  // Parameters are zeros until they are initialised (lane_init.h).
-  LaneConv2d(const LaneConv2dOptions& options, const at::TensorOptions& tensor_options);
+  // Parameters are zeros until they are initialised (lane_init.h). tensor_options: device and master type.
+  LaneConv2d(const LaneConv2dOptions& options, const at::TensorOptions& tensor_options,
+             at::ScalarType compute);
 
-  at::Tensor forward(const at::Tensor& x) const;  // see lane_conv2d()
+  // lane_conv2d() of x, of the compute type, with the compute copy of the weight.
+  at::Tensor forward(const at::Tensor& x) const;
 
-  std::vector<at::Tensor> parameters() const;  // weight, then bias if there is one
+  std::vector<NamedParameter> parameters();  // weight, then bias if there is one
 
-  at::Tensor weight;  // [L,K,C/groups,k,k] cl lanes
-  at::Tensor bias;    // [L,K], or undefined
+  LaneParameter weight;  // [L,K,C/groups,k,k] cl lanes
+  LaneParameter bias;    // [L,K], or none
 
  private:
   ConvGeometry geometry_;

@@ -5,6 +5,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "espalier/lanes/active_lanes.h"
 #include "espalier/lanes/lane_tensor.h"
 
 namespace espalier::lanes {
@@ -13,48 +14,70 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+// The loop over lanes: out [L,B,O] = x [L,B,I] weight^T + bias, all of one type.
+void loop_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const at::Tensor& entries, const at::Tensor& out) {
+  for (int64_t lane = 0; lane < x.size(0); ++lane) {
+    if (!is_active(entries, lane)) continue;
+    at::Tensor to = out.select(0, lane);
+    const at::Tensor from = x.select(0, lane), transposed = weight.select(0, lane).t();
+    if (bias.defined()) {
+      at::addmm_out(to, bias.select(0, lane), from, transposed);
+    } else {
+      at::mm_out(to, from, transposed);
+    }
+  }
+}
+
+// Undefined results are left out.
+void loop_backward(const at::Tensor& grads, const at::Tensor& x, const at::Tensor& weight,
+                   const at::Tensor& entries, const at::Tensor& of_x, const at::Tensor& of_weight,
+                   const at::Tensor& of_bias) {
+  for (int64_t lane = 0; lane < x.size(0); ++lane) {
+    if (!is_active(entries, lane)) continue;
+    const at::Tensor grad = grads.select(0, lane);  // [B,O]
+    if (of_x.defined()) of_x.select(0, lane).copy_(grad.mm(weight.select(0, lane)));
+    if (of_weight.defined()) {
+      at::Tensor to = of_weight.select(0, lane);
+      at::mm_out(to, grad.t(), x.select(0, lane));
+    }
+    if (of_bias.defined()) {
+      at::Tensor to = of_bias.select(0, lane);
+      at::sum_out(to, grad, at::IntArrayRef({0}));
+    }
+  }
+}
+
+// x in the weight's type; a copy keeps the lanes' alignment.
+at::Tensor widened(const at::Tensor& x, const at::Tensor& weight) {
+  if (x.scalar_type() == weight.scalar_type()) return x;
+  const at::Tensor wide = empty_lanes(x.sizes(), weight.options());
+  wide.copy_(x);
+  return wide;
+}
+
 struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
-    ctx->save_for_backward({x, weight});
+    const at::Tensor entries = active_entries(x.size(0));
+    ctx->save_for_backward({x, weight, entries});
     ctx->saved_data["has_bias"] = bias.has_value();
-    at::Tensor out = empty_lanes({x.size(0), x.size(1), weight.size(1)}, x.options());
-    for (int64_t lane = 0; lane < x.size(0); ++lane) {
-      at::Tensor to = out.select(0, lane);
-      const at::Tensor from = x.select(0, lane), transposed = weight.select(0, lane).t();
-      if (bias) {
-        at::addmm_out(to, bias->select(0, lane), from, transposed);
-      } else {
-        at::mm_out(to, from, transposed);
-      }
-    }
+    const at::Tensor out = empty_lanes({x.size(0), x.size(1), weight.size(1)}, weight.options());
+    loop_forward(widened(x, weight), weight, bias.value_or(at::Tensor()), entries, out);
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
-    const auto wanted = [&](size_t input, at::IntArrayRef sizes) {
-      return ctx->needs_input_grad(input) ? empty_lanes(sizes, x.options()) : at::Tensor();
+    const at::Tensor &x = saved[0], &weight = saved[1], &entries = saved[2];
+    const auto wanted = [&](size_t input, at::IntArrayRef sizes, const at::Tensor& like) {
+      return ctx->needs_input_grad(input) ? empty_lanes(sizes, like.options()) : at::Tensor();
     };
-    const at::Tensor of_x = wanted(0, x.sizes()), of_weight = wanted(1, weight.sizes());
-    const at::Tensor of_bias =
-        ctx->saved_data["has_bias"].toBool() ? wanted(2, {weight.size(0), weight.size(1)}) : at::Tensor();
-    for (int64_t lane = 0; lane < x.size(0); ++lane) {
-      const at::Tensor grad = grads[0].select(0, lane);  // [B,O]
-      if (of_x.defined()) {
-        at::Tensor to = of_x.select(0, lane);
-        at::mm_out(to, grad, weight.select(0, lane));
-      }
-      if (of_weight.defined()) {
-        at::Tensor to = of_weight.select(0, lane);
-        at::mm_out(to, grad.t(), x.select(0, lane));
-      }
-      if (of_bias.defined()) {
-        at::Tensor to = of_bias.select(0, lane);
-        at::sum_out(to, grad, at::IntArrayRef({0}));
-      }
-    }
+    const at::Tensor of_x = wanted(0, x.sizes(), x), of_weight = wanted(1, weight.sizes(), weight);
+    const at::Tensor of_bias = ctx->saved_data["has_bias"].toBool()
+                                   ? wanted(2, {weight.size(0), weight.size(1)}, weight)
+                                   : at::Tensor();
+    loop_backward(grads[0], widened(x, weight), weight, entries, of_x, of_weight, of_bias);
     return {of_x, of_weight, of_bias};
   }
 };
@@ -66,24 +89,27 @@ at::Tensor lane_linear(const at::Tensor& x, const at::Tensor& weight, const at::
               x.sizes(), " ", x.scalar_type());
   TORCH_CHECK(weight.dim() == 3 && weight.size(0) == x.size(0) && weight.size(2) == x.size(2),
               "lane_linear: weight: want [", x.size(0), ",O,", x.size(2), "], got ", weight.sizes());
-  TORCH_CHECK(weight.scalar_type() == x.scalar_type() && weight.device() == x.device(),
-              "lane_linear: weight: want ", x.scalar_type(), " on ", x.device(), " as x, got ",
-              weight.scalar_type(), " on ", weight.device());
+  TORCH_CHECK(weight.is_floating_point() && weight.device() == x.device(),
+              "lane_linear: weight: want floats on ", x.device(), " as x, got ", weight.scalar_type(), " on ",
+              weight.device());
   if (bias.defined()) {
     check_sizes(bias, {weight.size(0), weight.size(1)}, "lane_linear", "bias", "[L,O]");
-    TORCH_CHECK(bias.scalar_type() == x.scalar_type(), "lane_linear: bias: want ", x.scalar_type(),
-                " as x, got ", bias.scalar_type());
+    TORCH_CHECK(bias.scalar_type() == weight.scalar_type(), "lane_linear: bias: want ", weight.scalar_type(),
+                " as the weight, got ", bias.scalar_type());
   }
   return LaneLinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 
-LaneLinear::LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options)
-    : weight(make_parameter({options.lanes, options.out_features, options.in_features}, tensor_options)) {
-  if (options.has_bias) bias = make_parameter({options.lanes, options.out_features}, tensor_options);
+LaneLinear::LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options) {
+  const auto type = c10::typeMetaToScalarType(tensor_options.dtype());
+  weight = LaneParameter({options.lanes, options.out_features, options.in_features}, tensor_options, type);
+  if (options.has_bias) bias = LaneParameter({options.lanes, options.out_features}, tensor_options, type);
 }
 
-std::vector<at::Tensor> LaneLinear::parameters() const {
-  return bias.defined() ? std::vector<at::Tensor>{weight, bias} : std::vector<at::Tensor>{weight};
+std::vector<NamedParameter> LaneLinear::parameters() {
+  std::vector<NamedParameter> named{{"weight", &weight}};
+  if (bias.defined()) named.push_back({"bias", &bias});
+  return named;
 }
 
 }  // namespace espalier::lanes

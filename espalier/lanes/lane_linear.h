@@ -8,10 +8,13 @@
 
 #include <vector>
 
+#include "espalier/lanes/lane_parameter.h"
+
 namespace espalier::lanes {
 
-// x [L,B,I] f32|f64|bf16; weight [L,O,I] and bias [L,O] of x's type, bias may be undefined.
-// Returns [L,B,O] row-major lanes. Differentiable once, in all three.
+// x [L,B,I] of any float type; weight [L,O,I] and bias [L,O] of one type, bias may be undefined.
+// Returns [L,B,O] row-major lanes of the weight's type, in which it computes: a narrow x meets master weights
+// as they are. Differentiable once, in all three.
 at::Tensor lane_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 struct LaneLinearOptions {
@@ -26,12 +29,12 @@ class LaneLinear {
   // Parameters are zeros until they are initialised (lane_init.h).
   LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options);
 
-  at::Tensor forward(const at::Tensor& x) const { return lane_linear(x, weight, bias); }
+  at::Tensor forward(const at::Tensor& x) const { return lane_linear(x, weight.value(), bias.value()); }
 
-  std::vector<at::Tensor> parameters() const;  // weight, then bias if there is one
+  std::vector<NamedParameter> parameters();  // weight, then bias if there is one
 
-  at::Tensor weight;  // [L,O,I]
-  at::Tensor bias;    // [L,O], or undefined
+  LaneParameter weight;  // [L,O,I]
+  LaneParameter bias;    // [L,O], or none
 };
 
 }  // namespace espalier::lanes

@@ -4,7 +4,8 @@
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "espalier/core/layout.h"
+#include "espalier/lanes/active_lanes.h"
+#include "espalier/lanes/lane_pool.h"
 #include "espalier/lanes/lane_tensor.h"
 
 namespace espalier::lanes {
@@ -40,6 +41,11 @@ at::Tensor grouped(const at::Tensor& lane, int64_t groups) {
       .reshape({lane.size(0), lane.size(2) * lane.size(3), groups, lane.size(1) / groups});
 }
 
+// [B,P,G,D] into a lane [B,C,H,W].
+void put(const at::Tensor& values, const at::Tensor& lane) {
+  lane.permute({0, 2, 3, 1}).copy_(values.reshape({lane.size(0), lane.size(2), lane.size(3), lane.size(1)}));
+}
+
 // One lane's mask, and what it does.
 struct LaneMask {
   at::Tensor valid;  // [B,1,1,1] bool, or undefined
@@ -73,10 +79,12 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
     const at::ScalarType type = sum_type(x);
     const int64_t lanes = x.size(0), groups = norm.groups, depth = x.size(2) / groups;
     const int64_t rows = norm.over == Over::kBatch ? 1 : x.size(1);
-    at::Tensor out = empty_stacked(x.sizes(), MemoryFormat::kChannelsLast, x.options());
+    const at::Tensor out = empty_lanes(x.sizes(), x.options(), format_of(x));
     const at::Tensor means = empty_lanes({lanes, rows, 1, groups, 1}, x.options().dtype(type));
     const at::Tensor scales = empty_lanes({lanes, rows, 1, groups, 1}, x.options().dtype(type));
+    const at::Tensor entries = active_entries(lanes);
     for (int64_t lane = 0; lane < lanes; ++lane) {
+      if (!is_active(entries, lane)) continue;
       const LaneMask mask(norm.mask, lane);
       const at::Tensor values = grouped(x.select(0, lane), groups).to(type);  // [B,P,G,D]
       const at::Tensor mean = means.select(0, lane), scale = scales.select(0, lane);
@@ -100,10 +108,10 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
       at::Tensor y = centred * scale * weight.select(0, lane).to(type).view({groups, depth}) +
                      bias.select(0, lane).to(type).view({groups, depth});
       if (norm.activation == Activation::kRelu) y.relu_();
-      grouped(out.select(0, lane), groups).copy_(mask.keep(y));
+      put(mask.keep(y), out.select(0, lane));
     }
-    ctx->save_for_backward(
-        {x, weight, means, scales, norm.mask, norm.activation == Activation::kRelu ? out : at::Tensor()});
+    ctx->save_for_backward({x, weight, means, scales, norm.mask,
+                            norm.activation == Activation::kRelu ? out : at::Tensor(), entries});
     ctx->saved_data["over"] = static_cast<int64_t>(norm.over);
     ctx->saved_data["groups"] = groups;
     ctx->saved_data["mode"] = static_cast<int64_t>(norm.mode);
@@ -124,10 +132,12 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
               .mask = saved[4]};
     const at::ScalarType type = means.scalar_type();
     const int64_t groups = norm.groups, depth = x.size(2) / groups;
-    const at::Tensor of_x = ctx->needs_input_grad(0) ? empty_lanes(x.sizes(), x.options()) : at::Tensor();
+    const at::Tensor of_x =
+        ctx->needs_input_grad(0) ? empty_lanes(x.sizes(), x.options(), format_of(x)) : at::Tensor();
     const at::Tensor of_weight = empty_lanes(weight.sizes(), weight.options());
     const at::Tensor of_bias = empty_lanes(weight.sizes(), weight.options());
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      if (!is_active(saved[6], lane)) continue;
       const LaneMask mask(norm.mask, lane);
       const at::Tensor scale = scales.select(0, lane);  // [1 or B,1,G,1]
       at::Tensor grad = grouped(grads[0].select(0, lane), groups).to(type);
@@ -146,15 +156,15 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
         const at::Tensor slope = (of_values * normal).sum(norm.axes(), /*keepdim=*/true) / divisor;
         of_values = of_values - mean - normal * slope;
       }
-      grouped(of_x.select(0, lane), groups).copy_(mask.keep(of_values * scale));
+      put(mask.keep(of_values * scale), of_x.select(0, lane));
     }
     return {of_x, of_weight, of_bias, at::Tensor()};
   }
 };
 
-at::Tensor ones_parameter(int64_t lanes, int64_t channels, const at::TensorOptions& options) {
-  const at::Tensor parameter = make_parameter({lanes, channels}, options);
-  parameter.detach().fill_(1);
+LaneParameter filled(int64_t lanes, int64_t channels, const at::TensorOptions& options, double value) {
+  const LaneParameter parameter({lanes, channels}, options, c10::typeMetaToScalarType(options.dtype()));
+  parameter.storage().fill_(value);
   return parameter;
 }
 
@@ -167,41 +177,64 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& mask
 
 }  // namespace
 
+at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             const BatchNormCall& call) {
+  check(x, weight, call.mask, "lane_batch_norm2d");
+  const at::Tensor normed = LaneNormFunction::apply(x, weight, bias,
+                                                    Norm{.over = Over::kBatch,
+                                                         .groups = x.size(2),
+                                                         .mode = call.mode,
+                                                         .activation = call.activation,
+                                                         .eps = call.eps,
+                                                         .momentum = call.momentum,
+                                                         .mask = call.mask,
+                                                         .running_mean = call.running_mean,
+                                                         .running_var = call.running_var});
+  return call.pooling == Pooling::k2x2 ? lane_max_pool2x2(normed) : normed;
+}
+
+at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                           const GroupNormCall& call) {
+  check(x, weight, call.mask, "lane_group_norm");
+  return LaneNormFunction::apply(x, weight, bias,
+                                 Norm{.over = Over::kGroup,
+                                      .groups = call.groups,
+                                      .activation = call.activation,
+                                      .eps = call.eps,
+                                      .mask = call.mask});
+}
+
 LaneBatchNorm2d::LaneBatchNorm2d(int64_t lanes, int64_t channels, const at::TensorOptions& options)
-    : weight(ones_parameter(lanes, channels, options)),
-      bias(make_parameter({lanes, channels}, options)),
+    : weight(filled(lanes, channels, options, 1)),
+      bias(filled(lanes, channels, options, 0)),
       running_mean(zero_lanes({lanes, channels}, options)),
       running_var(zero_lanes({lanes, channels}, options).fill_(1)) {}
 
 at::Tensor LaneBatchNorm2d::forward(const at::Tensor& x, Mode mode, const at::Tensor& mask,
-                                    Activation activation) const {
-  check(x, weight, mask, "LaneBatchNorm2d");
-  return LaneNormFunction::apply(x, weight, bias,
-                                 Norm{.over = Over::kBatch,
-                                      .groups = weight.size(1),
-                                      .mode = mode,
-                                      .activation = activation,
-                                      .eps = eps,
-                                      .momentum = momentum,
-                                      .mask = mask,
-                                      .running_mean = running_mean,
-                                      .running_var = running_var});
+                                    Activation activation, Pooling pooling) const {
+  return lane_batch_norm2d(x, weight.value(), bias.value(),
+                           {.mode = mode,
+                            .mask = mask,
+                            .running_mean = running_mean,
+                            .running_var = running_var,
+                            .activation = activation,
+                            .pooling = pooling,
+                            .momentum = momentum,
+                            .eps = eps});
 }
 
 LaneGroupNorm::LaneGroupNorm(int64_t lanes, int64_t groups, int64_t channels,
                              const at::TensorOptions& options)
-    : weight(ones_parameter(lanes, channels, options)),
-      bias(make_parameter({lanes, channels}, options)),
+    : weight(filled(lanes, channels, options, 1)),
+      bias(filled(lanes, channels, options, 0)),
       groups_(groups) {
   TORCH_CHECK(groups >= 1 && channels % groups == 0, "LaneGroupNorm: groups: want a divisor of ", channels,
               " channels, got ", groups);
 }
 
 at::Tensor LaneGroupNorm::forward(const at::Tensor& x, const at::Tensor& mask, Activation activation) const {
-  check(x, weight, mask, "LaneGroupNorm");
-  return LaneNormFunction::apply(
-      x, weight, bias,
-      Norm{.over = Over::kGroup, .groups = groups_, .activation = activation, .eps = eps, .mask = mask});
+  return lane_group_norm(x, weight.value(), bias.value(),
+                         {.groups = groups_, .mask = mask, .activation = activation, .eps = eps});
 }
 
 }  // namespace espalier::lanes

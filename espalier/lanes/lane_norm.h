@@ -10,28 +10,57 @@
 
 #include <vector>
 
+#include "espalier/lanes/lane_parameter.h"
+
 namespace espalier::lanes {
 
 enum class Mode { kTrain, kEvaluate };
 enum class Activation { kNone, kRelu };
+enum class Pooling { kNone, k2x2 };  // the largest of every 2x2 window, as lane_max_pool2x2()
+
+// What a batch norm is given besides its input and parameters.
+struct BatchNormCall {
+  Mode mode = Mode::kTrain;
+  at::Tensor mask;          // [L,B] bool, true where there is a sample; or undefined: all are
+  at::Tensor running_mean;  // [L,C]; written in kTrain
+  at::Tensor running_var;   // [L,C]; written in kTrain
+  Activation activation = Activation::kNone;
+  Pooling pooling = Pooling::kNone;
+  double momentum = 0.1;
+  double eps = 1e-5;
+};
+
+// x [L,B,C,H,W] f32|f64|bf16|f16 cl lanes; weight, bias [L,C], of x's type or wider.
+// Returns [L,B,C,H,W] cl lanes, or [L,B,C,H/2,W/2] pooled. In kTrain the running statistics move by momentum
+// towards the batch's (the variance unbiased, as torch's); those of a lane without samples stay. A single
+// value a channel has variance 0, where torch refuses: its lanes alone would have to stop. Differentiable
+// once, in x, weight and bias.
+at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             const BatchNormCall& call);
+
+struct GroupNormCall {
+  int64_t groups = 1;
+  at::Tensor mask;  // [L,B] bool, or undefined
+  Activation activation = Activation::kNone;
+  double eps = 1e-5;
+};
+
+// As lane_batch_norm2d(); statistics are a sample's own, over the channels of a group.
+at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                           const GroupNormCall& call);
 
 class LaneBatchNorm2d {
  public:
   // weight and running_var are ones, bias and running_mean zeros.
   LaneBatchNorm2d(int64_t lanes, int64_t channels, const at::TensorOptions& options);
 
-  // x    [L,B,C,H,W] f32|f64|bf16|f16 cl lanes
-  // mask [L,B] bool, true where there is a sample; or undefined: all are
-  // Returns [L,B,C,H,W] cl lanes. In kTrain the running statistics move by momentum towards the batch's (the
-  // variance unbiased, as torch's); those of a lane without samples stay. A single value a channel has
-  // variance 0, where torch refuses: its lanes alone would have to stop.
   at::Tensor forward(const at::Tensor& x, Mode mode, const at::Tensor& mask = {},
-                     Activation activation = Activation::kNone) const;
+                     Activation activation = Activation::kNone, Pooling pooling = Pooling::kNone) const;
 
-  std::vector<at::Tensor> parameters() const { return {weight, bias}; }
+  std::vector<NamedParameter> parameters() { return {{"weight", &weight}, {"bias", &bias}}; }
 
-  at::Tensor weight;        // [L,C]
-  at::Tensor bias;          // [L,C]
+  LaneParameter weight;     // [L,C]
+  LaneParameter bias;       // [L,C]
   at::Tensor running_mean;  // [L,C]
   at::Tensor running_var;   // [L,C]
   double momentum = 0.1;
@@ -43,14 +72,13 @@ class LaneGroupNorm {
   // weight is ones, bias zeros.
   LaneGroupNorm(int64_t lanes, int64_t groups, int64_t channels, const at::TensorOptions& options);
 
-  // As LaneBatchNorm2d's; statistics are a sample's own, over the channels of a group.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask = {},
                      Activation activation = Activation::kNone) const;
 
-  std::vector<at::Tensor> parameters() const { return {weight, bias}; }
+  std::vector<NamedParameter> parameters() { return {{"weight", &weight}, {"bias", &bias}}; }
 
-  at::Tensor weight;  // [L,C]
-  at::Tensor bias;    // [L,C]
+  LaneParameter weight;  // [L,C]
+  LaneParameter bias;    // [L,C]
   double eps = 1e-5;
 
  private:

@@ -5,26 +5,27 @@
 //   sqrt, selection) are used, so its bits depend neither on the number of lanes nor on how a vector loop
 //   cuts them.
 // - Nothing is read on the host, and what changes from step to step (learning rates, step counts, frozen
-// lanes)
-//   is a device tensor at a fixed address: a captured step stays right when it is replayed.
-// - State lies in memory as its parameter does.
+//   lanes) is a device tensor at a fixed address: a captured step stays right when it is replayed.
+// - State lies in memory as its parameter does, and like it never moves.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
+#include "espalier/lanes/lane_parameter.h"
+
 namespace espalier::lanes {
 
 // What both optimisers share.
 class LaneOptimizer {
  public:
-  // parameters: P x [L,...], one type and device, with gradients (make_parameter).
-  explicit LaneOptimizer(std::vector<at::Tensor> parameters, double learning_rate);
+  // parameters: P x [L,...], one type and device; they outlive the optimiser and stay where they are.
+  LaneOptimizer(std::vector<LaneParameter*> parameters, double learning_rate);
   virtual ~LaneOptimizer() = default;
 
   // Updates every lane that is not frozen and, where a mask [L] bool is given, that it names; the others keep
-  // parameters, state and step count bit for bit, whatever their gradients hold.
+  // parameters, state and step count bit for bit, whatever their gradients hold. Compute copies follow.
   void step(const at::Tensor& lanes = {});
 
   // Lanes named by [L] bool forget their state, as if they had never made a step.
@@ -32,7 +33,10 @@ class LaneOptimizer {
 
   void zero_grad();  // in place: gradients stay where they are
 
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  // Where the parameters show another number of entries: the same here, over state that never moves.
+  void use_lanes(int64_t lanes);
+
+  const std::vector<LaneParameter*>& parameters() const { return parameters_; }
   // All that a checkpoint has to keep besides parameters, learning rates and frozen lanes; P tensors a kind.
   const std::vector<at::Tensor>& state() const { return state_; }
 
@@ -40,18 +44,25 @@ class LaneOptimizer {
   at::Tensor frozen;          // [L] bool; written in place
 
  protected:
-  // One parameter's update: changes the parameter and its state only where apply [L,1,...] says.
-  virtual void update(size_t parameter, const at::Tensor& apply) = 0;
-  // Called before the parameters, once a step; lanes: [L] bool, those that are updated.
-  virtual void count_step(const at::Tensor& /*lanes*/) {}
+  // Updates all parameters where apply [L] bool says.
+  virtual void update(const at::Tensor& apply) = 0;
 
-  // Zeros that reset() puts back to `initial`. Like the parameter, or [L].
-  at::Tensor add_state(const at::Tensor& like, double initial);
+  // Adds a kind of state, values that reset() puts back to `initial`: like every parameter, or one f64 a
+  // lane. Returns its place in state().
+  size_t add_parameter_state(double initial);
+  size_t add_lane_state(double initial);
 
-  std::vector<at::Tensor> parameters_;
+  // All lanes and those in use of the state at a place.
+  const at::Tensor& state_at(size_t place) const { return state_[place]; }
 
  private:
-  std::vector<at::Tensor> state_;
+  void add(const at::Tensor& storage, double initial);
+
+  std::vector<LaneParameter*> parameters_;
+  at::Tensor rates_storage_;               // [all]
+  at::Tensor frozen_storage_;              // [all]
+  std::vector<at::Tensor> state_storage_;  // [all,...]
+  std::vector<at::Tensor> state_;          // [L,...]: the first entries of the storage
   std::vector<double> initial_;
 };
 
@@ -64,13 +75,13 @@ struct LaneSgdOptions {
 
 class LaneSGD final : public LaneOptimizer {
  public:
-  LaneSGD(std::vector<at::Tensor> parameters, const LaneSgdOptions& options);
+  LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& options);
 
  private:
-  void update(size_t parameter, const at::Tensor& apply) override;
+  void update(const at::Tensor& apply) override;
 
   LaneSgdOptions options_;
-  std::vector<at::Tensor> momenta_;  // P x [L,...], or none without momentum
+  size_t momenta_ = 0;  // place of P x [L,...]; unused without momentum
 };
 
 struct LaneAdamWOptions {
@@ -84,18 +95,17 @@ struct LaneAdamWOptions {
 // Loshchilov and Hutter, arXiv 1711.05101, as torch computes it.
 class LaneAdamW final : public LaneOptimizer {
  public:
-  LaneAdamW(std::vector<at::Tensor> parameters, const LaneAdamWOptions& options);
+  LaneAdamW(std::vector<LaneParameter*> parameters, const LaneAdamWOptions& options);
 
  private:
-  void update(size_t parameter, const at::Tensor& apply) override;
-  void count_step(const at::Tensor& lanes) override;
+  void update(const at::Tensor& apply) override;
 
   LaneAdamWOptions options_;
-  std::vector<at::Tensor> means_;    // P x [L,...]
-  std::vector<at::Tensor> squares_;  // P x [L,...]
+  size_t means_ = 0;    // place of P x [L,...]
+  size_t squares_ = 0;  // place of P x [L,...]
   // beta^steps, in double, multiplied on: pow() rounds differently in a vector and at its tail.
-  at::Tensor beta1_power_;  // [L] f64
-  at::Tensor beta2_power_;  // [L] f64
+  size_t beta1_power_ = 0;  // place of [L] f64
+  size_t beta2_power_ = 0;  // place of [L] f64
 };
 
 }  // namespace espalier::lanes

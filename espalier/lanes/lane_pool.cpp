@@ -6,7 +6,7 @@
 #include <ATen/ops/mean.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "espalier/core/layout.h"
+#include "espalier/lanes/active_lanes.h"
 #include "espalier/lanes/lane_tensor.h"
 
 namespace espalier::lanes {
@@ -18,21 +18,24 @@ using torch::autograd::tensor_list;
 struct LaneMaxPoolFunction : torch::autograd::Function<LaneMaxPoolFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
     const std::array<int64_t, 5> sizes{x.size(0), x.size(1), x.size(2), x.size(3) / 2, x.size(4) / 2};
-    at::Tensor out = empty_stacked(sizes, MemoryFormat::kChannelsLast, x.options());
-    at::Tensor places = empty_stacked(sizes, MemoryFormat::kChannelsLast, x.options().dtype(at::kLong));
+    const at::Tensor out = empty_lanes(sizes, x.options(), format_of(x));
+    const at::Tensor places = empty_lanes(sizes, x.options().dtype(at::kLong), format_of(x));
+    const at::Tensor entries = active_entries(x.size(0));
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      if (!is_active(entries, lane)) continue;
       at::Tensor to = out.select(0, lane), to_places = places.select(0, lane);
       at::max_pool2d_with_indices_out(to, to_places, x.select(0, lane), {2, 2});
     }
-    ctx->save_for_backward({x, places});
+    ctx->save_for_backward({x, places, entries});
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &places = saved[1];
-    const at::Tensor of_x = empty_lanes(x.sizes(), x.options());
+    const at::Tensor of_x = empty_lanes(x.sizes(), x.options(), format_of(x));
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      if (!is_active(saved[2], lane)) continue;
       at::Tensor to = of_x.select(0, lane);
       at::max_pool2d_with_indices_backward_out(to, grads[0].select(0, lane), x.select(0, lane), {2, 2},
                                                {2, 2}, {0, 0}, {1, 1}, /*ceil_mode=*/false,
@@ -45,8 +48,11 @@ struct LaneMaxPoolFunction : torch::autograd::Function<LaneMaxPoolFunction> {
 struct LaneAveragePoolFunction : torch::autograd::Function<LaneAveragePoolFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
     ctx->saved_data["sizes"] = x.sizes();
-    at::Tensor out = empty_lanes({x.size(0), x.size(1), x.size(2)}, x.options());
+    ctx->saved_data["contiguous"] = format_of(x) == MemoryFormat::kContiguous;
+    const at::Tensor out = empty_lanes({x.size(0), x.size(1), x.size(2)}, x.options());
+    const at::Tensor entries = active_entries(x.size(0));
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      if (!is_active(entries, lane)) continue;
       at::Tensor to = out.select(0, lane);
       at::mean_out(to, x.select(0, lane), at::IntArrayRef({2, 3}));
     }
@@ -55,7 +61,9 @@ struct LaneAveragePoolFunction : torch::autograd::Function<LaneAveragePoolFuncti
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const std::vector<int64_t> sizes = ctx->saved_data["sizes"].toIntVector();
-    const at::Tensor of_x = empty_lanes(sizes, grads[0].options());
+    const at::Tensor of_x = empty_lanes(
+        sizes, grads[0].options(),
+        ctx->saved_data["contiguous"].toBool() ? MemoryFormat::kContiguous : MemoryFormat::kChannelsLast);
     // Elementwise, so all lanes at once: each value is one division, whatever its neighbours.
     of_x.copy_((grads[0] / (sizes[3] * sizes[4])).unsqueeze(-1).unsqueeze(-1).expand(sizes));
     return {of_x};

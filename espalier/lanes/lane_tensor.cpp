@@ -4,13 +4,11 @@
 
 #include <vector>
 
-#include "espalier/core/layout.h"
-
 namespace espalier::lanes {
 
-at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options) {
+at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options, MemoryFormat format) {
   TORCH_CHECK(!sizes.empty(), "empty_lanes: sizes: want [L,...], got ", sizes);
-  if (sizes.size() == 5) return empty_stacked(sizes, MemoryFormat::kChannelsLast, options);
+  if (sizes.size() == 5) return empty_stacked(sizes, format, options);
   // As images of one pixel a value: the same slabs, the same alignment.
   const int64_t values = c10::multiply_integers(sizes.slice(1));
   const at::Tensor slabs = empty_stacked({sizes[0], 1, values, 1, 1}, MemoryFormat::kChannelsLast, options);
@@ -20,17 +18,24 @@ at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options) 
   return slabs.as_strided(sizes, strides);
 }
 
-at::Tensor zero_lanes(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  at::Tensor lanes = empty_lanes(sizes, options);
+at::Tensor zero_lanes(at::IntArrayRef sizes, const at::TensorOptions& options, MemoryFormat format) {
+  at::Tensor lanes = empty_lanes(sizes, options, format);
   const auto item_bytes = static_cast<int64_t>(lanes.element_size());
   lanes.as_strided({static_cast<int64_t>(lanes.storage().nbytes()) / item_bytes}, {1}).zero_();
   return lanes;
 }
 
-at::Tensor make_parameter(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  at::Tensor parameter = zero_lanes(sizes, options);
-  parameter.mutable_grad() = zero_lanes(sizes, options);
-  return parameter.set_requires_grad(true);
+MemoryFormat format_of(const at::Tensor& stacked) {
+  // By the stride outright: with one channel both orders are one, and is_contiguous() would tell neither.
+  if (stacked.size(0) == 0 || stacked.stride(2) == 1) return MemoryFormat::kChannelsLast;
+  return stacked.select(0, 0).is_contiguous() ? MemoryFormat::kContiguous : MemoryFormat::kChannelsLast;
+}
+
+at::Tensor as_lanes(const at::Tensor& stacked, MemoryFormat format) {
+  if (stacked.size(0) == 0 || stacked.select(0, 0).is_contiguous(torch_format(format))) return stacked;
+  const at::Tensor copy = empty_lanes(stacked.sizes(), stacked.options(), format);
+  copy.copy_(stacked);
+  return copy;
 }
 
 at::Tensor per_lane(const at::Tensor& values, const at::Tensor& stacked) {
@@ -46,8 +51,8 @@ at::ScalarType sum_type(const at::Tensor& values) {
 void check_stacked(const at::Tensor& x, const char* function, const char* argument) {
   TORCH_CHECK(x.dim() == 5 && x.is_floating_point(), function, ": ", argument,
               ": want [L,B,C,H,W] of floats, got ", x.sizes(), " ", x.scalar_type());
-  TORCH_CHECK(is_stacked_channels_last(x), function, ": ", argument,
-              ": want every lane channels-last, got strides ", x.strides(), " of ", x.sizes(),
+  TORCH_CHECK(x.numel() == 0 || is_stacked_channels_last(x) || x.select(0, 0).is_contiguous(), function, ": ",
+              argument, ": want every lane channels-last, got strides ", x.strides(), " of ", x.sizes(),
               "; make it with empty_stacked()");
 }
 

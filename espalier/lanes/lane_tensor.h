@@ -6,17 +6,24 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "espalier/core/layout.h"
+
 namespace espalier::lanes {
 
-// [L,...], uninitialised: channels-last lanes for five axes, row-major lanes else.
-at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options);
+// [L,...], uninitialised: lanes of the memory format for five axes, row-major lanes else.
+at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options,
+                       MemoryFormat format = MemoryFormat::kChannelsLast);
 
-// [L,...], zeros in all bytes, that of the gaps between lanes included.
-at::Tensor zero_lanes(at::IntArrayRef sizes, const at::TensorOptions& options);
+// [L,...], zeros in all bytes, those of the gaps between lanes included.
+at::Tensor zero_lanes(at::IntArrayRef sizes, const at::TensorOptions& options,
+                      MemoryFormat format = MemoryFormat::kChannelsLast);
 
-// zero_lanes() that asks for a gradient and has one from birth: autograd would lay the first gradient out as
-// contiguous, since a stack with gaps between its lanes is not dense. See lane_backward().
-at::Tensor make_parameter(at::IntArrayRef sizes, const at::TensorOptions& options);
+// How the lanes of [L,B,C,H,W] lie: kContiguous where the channels are planes.
+MemoryFormat format_of(const at::Tensor& stacked);
+
+// The gradient of a stack as the passes want it: itself, or where autograd hands one in a foreign layout (an
+// expanded scalar, a stack of torch's own making) a copy with lanes of the memory format.
+at::Tensor as_lanes(const at::Tensor& stacked, MemoryFormat format);
 
 // One value a lane, [L], as [L,1,...] to meet a stacked tensor of any rank: a view, in that tensor's type
 // where both are floats.
@@ -26,7 +33,8 @@ at::Tensor per_lane(const at::Tensor& values, const at::Tensor& stacked);
 // double; float32 elsewhere.
 at::ScalarType sum_type(const at::Tensor& values);
 
-// Fails unless x is [L,B,C,H,W] with channels-last lanes; the message begins with "function: argument".
+// Fails unless x is [L,B,C,H,W] with lanes that are channels-last, or all contiguous; the message begins with
+// "function: argument".
 void check_stacked(const at::Tensor& x, const char* function, const char* argument);
 
 // Fails unless the tensor has these sizes; want is how the message writes them, "[L,C]".

@@ -60,34 +60,35 @@ TEST(LaneConv, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
 }
 
 TEST(LaneConv, GivesItsParametersGradientsInTheirLayout) {
-  const LaneConv2d conv({.lanes = 3, .in_channels = 2, .out_channels = 5, .has_bias = true}, at::kFloat);
-  for (const at::Tensor& parameter : conv.parameters()) {
-    parameter.detach().normal_();
-    ASSERT_TRUE(parameter.grad().defined());
+  LaneConv2d conv({.lanes = 3, .in_channels = 2, .out_channels = 5, .has_bias = true}, at::kFloat,
+                  at::kFloat);
+  for (const LaneParameter* parameter : without_names(conv.parameters())) {
+    parameter->storage().normal_();
+    ASSERT_TRUE(parameter->gradient().defined());
   }
-  const void* before = conv.weight.grad().data_ptr();
+  const void* before = conv.weight.gradient().data_ptr();
   const at::Tensor x = testing::stacked_copy(at::randn({3, 4, 2, 6, 6}), at::kFloat);
-  lane_backward(conv.forward(x).sum({1, 2, 3, 4}), conv.parameters());
-  EXPECT_EQ(conv.weight.grad().data_ptr(), before);
-  EXPECT_TRUE(is_stacked_channels_last(conv.weight.grad()));
-  EXPECT_GT(testing::largest(conv.weight.grad()), 0);
+  lane_backward(conv.forward(x).sum({1, 2, 3, 4}), without_names(conv.parameters()));
+  EXPECT_EQ(conv.weight.gradient().data_ptr(), before);
+  EXPECT_TRUE(is_stacked_channels_last(conv.weight.gradient()));
+  EXPECT_GT(testing::largest(conv.weight.gradient()), 0);
 }
 
 TEST(LaneConv, TakesEmptyBatchesAndNoLanes) {
   for (const auto& [lanes, batch] : {std::pair<int64_t, int64_t>{2, 0}, {0, 3}}) {
-    const LaneConv2d conv({.lanes = lanes, .in_channels = 2, .out_channels = 5}, at::kFloat);
+    LaneConv2d conv({.lanes = lanes, .in_channels = 2, .out_channels = 5}, at::kFloat, at::kFloat);
     const at::Tensor out =
         conv.forward(empty_stacked({lanes, batch, 2, 6, 6}, MemoryFormat::kChannelsLast, at::kFloat));
     EXPECT_EQ(out.sizes(), at::IntArrayRef({lanes, batch, 5, 4, 4}));
-    lane_backward(out.sum({1, 2, 3, 4}), conv.parameters());
-    EXPECT_EQ(testing::largest(conv.weight.grad()), 0);
+    lane_backward(out.sum({1, 2, 3, 4}), without_names(conv.parameters()));
+    EXPECT_EQ(testing::largest(conv.weight.gradient()), 0);
   }
 }
 
 TEST(LaneConv, NamesTheArgumentThatItRefuses) {
   const at::Tensor x = random_lanes({2, 3, 4, 5, 5}), weight = random_lanes({2, 6, 4, 3, 3});
   EXPECT_ERROR(lane_conv2d(x[0], weight, {}, {}), c10::Error, "x", "[L,B,C,H,W]", "[3, 4, 5, 5]");
-  EXPECT_ERROR(lane_conv2d(at::randn({2, 3, 4, 5, 5}), weight, {}, {}), c10::Error, "x", "channels-last");
+  EXPECT_ERROR(lane_conv2d(x.transpose(3, 4), weight, {}, {}), c10::Error, "x", "channels-last");
   EXPECT_ERROR(lane_conv2d(x, random_lanes({2, 6, 3, 3, 3}), {}, {}), c10::Error, "weight", "[2,K,4,k,k]");
   EXPECT_ERROR(lane_conv2d(x, random_lanes({3, 6, 4, 3, 3}), {}, {}), c10::Error, "weight", "[3, 6,");
   EXPECT_ERROR(lane_conv2d(x, weight, random_lanes({2, 5}), {}), c10::Error, "bias", "[2, 6]", "[2, 5]");

@@ -7,7 +7,7 @@ namespace espalier::lanes {
 namespace {
 
 at::Tensor drawn(at::IntArrayRef sizes, const InitKey& key) {
-  const at::Tensor weight = make_parameter(sizes, at::kFloat);
+  const at::Tensor weight = zero_lanes(sizes, at::kFloat);
   init_kaiming_uniform_(weight, key);
   return weight.detach();
 }

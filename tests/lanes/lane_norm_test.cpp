@@ -29,41 +29,42 @@ at::Tensor of_valid(const at::Tensor& x, const at::Tensor& mask,
 Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask) {
   const int64_t lanes = sizes[0], channels = sizes[2];
   const at::Tensor means = random_lanes({lanes, channels}), variances = random_lanes({lanes, channels}).exp();
-  return {.stacked =
-              [=](const Tensors& in) {
-                LaneBatchNorm2d norm(in[0].size(0), in[0].size(2), in[0].options().requires_grad(false));
-                norm.weight = in[1];
-                norm.bias = in[2];
-                // Statistics differ by channel and not by lane, so that a lane alone has its own.
-                norm.running_mean.copy_(means[0].expand_as(norm.running_mean));
-                norm.running_var.copy_(variances[0].expand_as(norm.running_var));
-                return norm.forward(in[0], mode, in[3], activation);
-              },
-          .torch =
-              [=](const Tensors& in) {
-                return activated(of_valid(in[0], in[3],
-                                          [&](const at::Tensor& x) {
-                                            return F::batch_norm(
-                                                x, means[0].to(x.scalar_type()).clone(),
-                                                variances[0].to(x.scalar_type()).clone(),
-                                                F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(
-                                                    mode == Mode::kTrain));
-                                          }),
-                                 activation);
-              },
-          .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}),
-                     random_lanes({lanes, channels}), mask}};
+  return {
+      .stacked =
+          [=](const Tensors& in) {
+            const LaneBatchNorm2d norm(in[0].size(0), in[0].size(2), in[0].options().requires_grad(false));
+            // Statistics differ by channel and not by lane, so that a lane alone has its own.
+            norm.running_mean.copy_(means[0].expand_as(norm.running_mean));
+            norm.running_var.copy_(variances[0].expand_as(norm.running_var));
+            return lane_batch_norm2d(in[0], in[1], in[2],
+                                     {.mode = mode,
+                                      .mask = in[3],
+                                      .running_mean = norm.running_mean,
+                                      .running_var = norm.running_var,
+                                      .activation = activation});
+          },
+      .torch =
+          [=](const Tensors& in) {
+            return activated(
+                of_valid(
+                    in[0], in[3],
+                    [&](const at::Tensor& x) {
+                      return F::batch_norm(
+                          x, means[0].to(x.scalar_type()).clone(), variances[0].to(x.scalar_type()).clone(),
+                          F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(mode == Mode::kTrain));
+                    }),
+                activation);
+          },
+      .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}), random_lanes({lanes, channels}),
+                 mask}};
 }
 
 Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activation, const at::Tensor& mask) {
   const int64_t lanes = sizes[0], channels = sizes[2];
   return {.stacked =
               [=](const Tensors& in) {
-                LaneGroupNorm norm(in[0].size(0), groups, in[0].size(2),
-                                   in[0].options().requires_grad(false));
-                norm.weight = in[1];
-                norm.bias = in[2];
-                return norm.forward(in[0], in[3], activation);
+                return lane_group_norm(in[0], in[1], in[2],
+                                       {.groups = groups, .mask = in[3], .activation = activation});
               },
           .torch =
               [=](const Tensors& in) {
@@ -123,7 +124,8 @@ TEST(LaneBatchNorm, LeavesALaneWithoutSamplesAsItWas) {
   const at::Tensor x = testing::stacked_copy(at::randn({2, 3, 4, 2, 2}), at::kFloat).set_requires_grad(true);
   const at::Tensor out = norm.forward(x, Mode::kTrain, mask);
   EXPECT_EQ(testing::largest(out[0]), 0);
-  for (const at::Tensor& grad : torch::autograd::grad({out.sum()}, {x, norm.weight, norm.bias}))
+  for (const at::Tensor& grad :
+       torch::autograd::grad({out.sum()}, {x, norm.weight.value(), norm.bias.value()}))
     EXPECT_EQ(testing::largest(grad[0]), 0);
   EXPECT_EQ(testing::largest(norm.running_mean[0]), 0);
   EXPECT_TRUE(at::equal(norm.running_var[0], at::ones({4})));
@@ -197,7 +199,7 @@ TEST(LaneNorm, NamesTheArgumentThatItRefuses) {
   const LaneBatchNorm2d norm(2, 4, at::kDouble);
   const at::Tensor x = random_lanes({2, 3, 4, 5, 5});
   EXPECT_ERROR(norm.forward(random_lanes({2, 3, 5, 5, 5}), Mode::kTrain), c10::Error, "x", "[2,B,4,H,W]");
-  EXPECT_ERROR(norm.forward(at::randn({2, 3, 4, 5, 5}), Mode::kTrain), c10::Error, "x", "channels-last");
+  EXPECT_ERROR(norm.forward(x.transpose(3, 4), Mode::kTrain), c10::Error, "x", "channels-last");
   EXPECT_ERROR(norm.forward(x, Mode::kTrain, at::ones({2, 4}, at::kBool)), c10::Error, "mask", "[2, 3]");
   EXPECT_ERROR(norm.forward(x, Mode::kTrain, at::ones({2, 3})), c10::Error, "mask", "bool", "Float");
   EXPECT_ERROR(LaneGroupNorm(2, 3, 4, at::kFloat), c10::Error, "groups", "4 channels", "3");

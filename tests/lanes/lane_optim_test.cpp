@@ -1,5 +1,6 @@
 #include "espalier/lanes/lane_optim.h"
 
+#include <deque>
 #include <memory>
 
 #include "espalier/lanes/lane_gradients.h"
@@ -16,7 +17,7 @@ constexpr Kind kAllKinds[] = {Kind::kPlain, Kind::kMomentum, Kind::kNesterov, Ki
 constexpr int kSteps = 10;
 constexpr double kRates[] = {0.1, 0.03, 0.2, 0.01, 0.05};
 
-std::unique_ptr<LaneOptimizer> make(Kind kind, const Tensors& parameters) {
+std::unique_ptr<LaneOptimizer> make(Kind kind, const std::vector<LaneParameter*>& parameters) {
   if (kind == Kind::kAdamW)
     return std::make_unique<LaneAdamW>(parameters, LaneAdamWOptions{.weight_decay = 0.05});
   if (kind == Kind::kPlain) return std::make_unique<LaneSGD>(parameters, LaneSgdOptions{});
@@ -37,17 +38,24 @@ std::unique_ptr<torch::optim::Optimizer> make_torch(Kind kind, const Tensors& pa
 
 // A population's parameters, and gradients that are a function of (step, lane) alone.
 struct Population {
-  Tensors parameters;
+  std::deque<LaneParameter> owned;
+  std::vector<LaneParameter*> parameters;
 
   explicit Population(int64_t lanes, at::ScalarType type, int64_t first_lane = 0) {
     for (const std::vector<int64_t>& sizes :
          {std::vector<int64_t>{lanes, 5, 3, 3, 3}, {lanes, 7}, {lanes, 10, 33}}) {
-      parameters.push_back(make_parameter(sizes, type));
-      fill(parameters.back().detach(), 1000, first_lane);
+      owned.emplace_back(sizes, type, type);
+      parameters.push_back(&owned.back());
+      fill(owned.back().storage(), 1000, first_lane);
     }
   }
   void draw_gradients(int step, int64_t first_lane = 0) const {
-    for (const at::Tensor& parameter : parameters) fill(parameter.grad(), step, first_lane);
+    for (const LaneParameter* parameter : parameters) fill(parameter->gradient(), step, first_lane);
+  }
+  Tensors values() const {
+    Tensors all;
+    for (const LaneParameter* parameter : parameters) all.push_back(parameter->value());
+    return all;
   }
   static void fill(const at::Tensor& stacked, int step, int64_t first_lane) {
     for (int64_t lane = 0; lane < stacked.size(0); ++lane) {
@@ -65,8 +73,8 @@ void set_rates(LaneOptimizer& optimiser, int64_t first_lane = 0) {
 // All that a lane is made of.
 void expect_same_lane(const LaneOptimizer& a, int64_t lane_a, const LaneOptimizer& b, int64_t lane_b) {
   for (size_t i = 0; i < a.parameters().size(); ++i)
-    testing::expect_same_bits(a.parameters()[i].detach()[lane_a], b.parameters()[i].detach()[lane_b],
-                              "parameter");
+    testing::expect_same_bits(a.parameters()[i]->value().detach()[lane_a],
+                              b.parameters()[i]->value().detach()[lane_b], "parameter");
   ASSERT_EQ(a.state().size(), b.state().size());
   for (size_t i = 0; i < a.state().size(); ++i)
     testing::expect_same_bits(a.state()[i][lane_a], b.state()[i][lane_b], "state");
@@ -80,7 +88,7 @@ TEST(LaneOptim, EqualsTorchLaneByLaneOverTenSteps) {
     std::vector<Tensors> theirs;
     std::vector<std::unique_ptr<torch::optim::Optimizer>> torchs;
     for (int64_t lane = 0; lane < 5; ++lane) {
-      theirs.push_back(testing::select_lane(population.parameters, lane));
+      theirs.push_back(testing::select_lane(population.values(), lane));
       torchs.push_back(make_torch(kind, theirs.back(), kRates[lane]));
     }
     for (int step = 0; step < kSteps; ++step) {
@@ -88,14 +96,14 @@ TEST(LaneOptim, EqualsTorchLaneByLaneOverTenSteps) {
       for (size_t lane = 0; lane < 5; ++lane) {
         for (size_t i = 0; i < theirs[lane].size(); ++i)
           theirs[lane][i].mutable_grad() =
-              population.parameters[i].grad()[static_cast<int64_t>(lane)].clone();
+              population.parameters[i]->gradient()[static_cast<int64_t>(lane)].clone();
         torchs[lane]->step();
       }
       optimiser->step();
       for (int64_t lane = 0; lane < 5; ++lane)
         for (size_t i = 0; i < population.parameters.size(); ++i) {
           const at::Tensor want = theirs[static_cast<size_t>(lane)][i].detach();
-          EXPECT_LE(testing::distance(population.parameters[i].detach()[lane], want),
+          EXPECT_LE(testing::distance(population.parameters[i]->value().detach()[lane], want),
                     1e-9 * testing::largest(want))
               << "kind " << static_cast<int>(kind) << " step " << step << " lane " << lane;
         }
@@ -134,14 +142,14 @@ TEST(LaneOptim, KeepsALaneThatIsNotFiniteFromTheOthers) {
     for (int step = 0; step < 3; ++step) {
       healthy.draw_gradients(step);
       sick.draw_gradients(step);
-      sick.parameters[0].grad()[1].fill_(std::numeric_limits<float>::infinity());
-      sick.parameters[1].grad()[1].fill_(std::numeric_limits<float>::quiet_NaN());
+      sick.parameters[0]->gradient()[1].fill_(std::numeric_limits<float>::infinity());
+      sick.parameters[1]->gradient()[1].fill_(std::numeric_limits<float>::quiet_NaN());
       for (const Population* population : {&healthy, &sick})
         clip_lane_gradients_(population->parameters, lane_gradient_norms(population->parameters), 2);
       well->step();
       ill->step();
     }
-    EXPECT_FALSE(sick.parameters[1].detach()[1].isfinite().any().item<bool>());
+    EXPECT_FALSE(sick.parameters[1]->value().detach()[1].isfinite().any().item<bool>());
     for (const int64_t lane : {0, 2}) expect_same_lane(*well, lane, *ill, lane);
   }
 }
@@ -156,12 +164,12 @@ TEST(LaneOptim, LeavesFrozenAndSkippedLanesAsTheyWere) {
     b->step();
     a->frozen[0] = true;
     moved.draw_gradients(1);
-    for (const at::Tensor& parameter : moved.parameters)
-      parameter.grad()[1].fill_(std::numeric_limits<float>::quiet_NaN());
+    for (const LaneParameter* parameter : moved.parameters)
+      parameter->gradient()[1].fill_(std::numeric_limits<float>::quiet_NaN());
     a->step(lane_gradient_norms(moved.parameters).isfinite());
     expect_same_lane(*a, 0, *b, 0);
     expect_same_lane(*a, 1, *b, 1);
-    EXPECT_FALSE(at::equal(moved.parameters[0][2], still.parameters[0][2]));
+    EXPECT_FALSE(at::equal(moved.parameters[0]->value()[2], still.parameters[0]->value()[2]));
   }
 }
 
@@ -188,7 +196,7 @@ TEST(LaneOptim, KeepsParametersGradientsAndStateInTheirLayout) {
   for (const Kind kind : kAllKinds) {
     const Population population(3, at::kFloat);
     const auto optimiser = make(kind, population.parameters);
-    const at::Tensor& weight = population.parameters[0];
+    const at::Tensor& weight = population.parameters[0]->value();
     const void* const before[] = {weight.data_ptr(), weight.grad().data_ptr(),
                                   optimiser->learning_rates.data_ptr()};
     population.draw_gradients(0);
@@ -203,25 +211,58 @@ TEST(LaneOptim, KeepsParametersGradientsAndStateInTheirLayout) {
   }
 }
 
+TEST(LaneOptim, ShowsMoreEntriesOfStateThatNeverMoves) {
+  for (const Kind kind : kAllKinds) {
+    Population grown(4, at::kFloat), whole(4, at::kFloat);
+    for (LaneParameter* parameter : grown.parameters) parameter->use_lanes(1);
+    const auto a = make(kind, grown.parameters), b = make(kind, whole.parameters);
+    ASSERT_EQ(a->learning_rates.size(0), 1);
+    const void* const weight = grown.parameters[0]->value().data_ptr();
+    grown.draw_gradients(0);
+    a->step();
+    for (LaneParameter* parameter : grown.parameters) parameter->use_lanes(3);
+    a->use_lanes(3);
+    EXPECT_EQ(grown.parameters[0]->value().data_ptr(), weight);
+    grown.draw_gradients(1);
+    a->step();
+    b->frozen.fill_(true);
+    for (const int64_t lanes : {1, 3}) {  // all four, of which the same are trained
+      b->frozen.slice(0, 0, lanes).fill_(false);
+      whole.draw_gradients(lanes == 1 ? 0 : 1);
+      b->step();
+    }
+    for (int64_t lane = 0; lane < 3; ++lane) expect_same_lane(*a, lane, *b, lane);
+  }
+}
+
+TEST(LaneOptim, LetsComputeCopiesFollow) {
+  LaneParameter weight({2, 4, 8, 3, 3}, at::kFloat, at::kBFloat16);
+  Population::fill(weight.storage(), 7, 0);
+  Population::fill(weight.gradient(), 8, 0);
+  weight.refresh();
+  LaneSGD({&weight}, {.learning_rate = 0.5}).step();
+  EXPECT_TRUE(at::equal(weight.compute(), weight.value().to(at::kBFloat16)));
+  EXPECT_TRUE(is_stacked_channels_last(weight.compute()));
+}
+
 TEST(LaneOptim, NamesTheArgumentThatItRefuses) {
+  LaneParameter two({2, 3}, at::kFloat, at::kFloat), three({3, 3}, at::kFloat, at::kFloat);
   EXPECT_ERROR(LaneSGD({}, {}), c10::Error, "parameters", "none");
-  EXPECT_ERROR(LaneSGD({make_parameter({2, 3}, at::kFloat), make_parameter({3, 3}, at::kFloat)}, {}),
-               c10::Error, "parameters[1]", "[2,...]", "[3, 3]");
-  EXPECT_ERROR(LaneSGD({at::zeros({2, 3})}, {}), c10::Error, "parameters[0]", "make_parameter");
-  EXPECT_ERROR(LaneSGD({make_parameter({2, 3}, at::kFloat)}, {.nesterov = true}), c10::Error, "nesterov");
-  LaneSGD optimiser({make_parameter({2, 3}, at::kFloat)}, {});
+  EXPECT_ERROR(LaneSGD({&two, &three}, {}), c10::Error, "parameters[1]", "[2,...]", "[3, 3]");
+  EXPECT_ERROR(LaneSGD({&two}, {.nesterov = true}), c10::Error, "nesterov");
+  LaneSGD optimiser({&two}, {});
   EXPECT_ERROR(optimiser.step(at::ones({3}, at::kBool)), c10::Error, "lanes", "[2]", "[3]");
 }
 
 TEST(LaneGradients, EqualTorchsNormsAndClipping) {
   const Population population(5, at::kDouble);
   population.draw_gradients(1);
-  population.parameters[2].grad()[2].mul_(100);  // one lane far above the limit, others below
+  population.parameters[2]->gradient()[2].mul_(100);  // one lane far above the limit, others below
   std::vector<Tensors> theirs;
   for (int64_t lane = 0; lane < 5; ++lane) {
-    theirs.push_back(testing::select_lane(population.parameters, lane));
+    theirs.push_back(testing::select_lane(population.values(), lane));
     for (size_t i = 0; i < theirs.back().size(); ++i)
-      theirs.back()[i].mutable_grad() = population.parameters[i].grad()[lane].clone();
+      theirs.back()[i].mutable_grad() = population.parameters[i]->gradient()[lane].clone();
   }
   const at::Tensor norms = lane_gradient_norms(population.parameters);
   clip_lane_gradients_(population.parameters, norms, 50);
@@ -230,33 +271,32 @@ TEST(LaneGradients, EqualTorchsNormsAndClipping) {
     const double want = torch::nn::utils::clip_grad_norm_(own, 50);
     EXPECT_NEAR(norms[lane].item<double>(), want, 1e-9 * want);
     for (size_t i = 0; i < own.size(); ++i)
-      EXPECT_LE(testing::distance(population.parameters[i].grad()[lane], own[i].grad()), 1e-9);
+      EXPECT_LE(testing::distance(population.parameters[i]->gradient()[lane], own[i].grad()), 1e-9);
   }
 }
 
 TEST(LaneGradients, AreWrittenOverWhereTheParametersHaveThem) {
-  const Tensors parameters{make_parameter({3, 5, 3, 3, 3}, at::kFloat), make_parameter({3, 4}, at::kFloat),
-                           make_parameter({3, 2}, at::kFloat)};
-  for (const at::Tensor& parameter : parameters) {
-    parameter.detach().fill_(2);
-    parameter.grad().fill_(77);
+  LaneParameter weight({3, 5, 3, 3, 3}, at::kFloat, at::kFloat), bias({3, 4}, at::kFloat, at::kFloat),
+      unused({3, 2}, at::kFloat, at::kFloat);
+  for (const LaneParameter* parameter : {&weight, &bias, &unused}) {
+    parameter->storage().fill_(2);
+    parameter->gradient().fill_(77);
   }
-  const void* before = parameters[0].grad().data_ptr();
-  const at::Tensor weight = parameters[0];
-  lane_backward((weight * weight).sum({1, 2, 3, 4}) + parameters[1].sum(1), parameters);
-  EXPECT_EQ(weight.grad().data_ptr(), before);
-  EXPECT_EQ(weight.grad().strides(), weight.strides());
-  EXPECT_TRUE(at::equal(weight.grad(), at::full({3, 5, 3, 3, 3}, 4.0)));
-  EXPECT_TRUE(at::equal(parameters[1].grad(), at::ones({3, 4})));
-  EXPECT_EQ(testing::largest(parameters[2].grad()), 0);  // not used
+  const void* before = weight.gradient().data_ptr();
+  lane_backward((weight.value() * weight.value()).sum({1, 2, 3, 4}) + bias.value().sum(1),
+                {&weight, &bias, &unused});
+  EXPECT_EQ(weight.gradient().data_ptr(), before);
+  EXPECT_EQ(weight.gradient().strides(), weight.value().strides());
+  EXPECT_TRUE(at::equal(weight.gradient(), at::full({3, 5, 3, 3, 3}, 4.0)));
+  EXPECT_TRUE(at::equal(bias.gradient(), at::ones({3, 4})));
+  EXPECT_EQ(testing::largest(unused.gradient()), 0);
 }
 
 TEST(LaneGradients, NamesTheArgumentThatItRefuses) {
   EXPECT_ERROR(lane_gradient_norms({}), c10::Error, "parameters", "none");
-  EXPECT_ERROR(lane_gradient_norms({at::zeros({2, 3})}), c10::Error, "parameters[0]", "gradient");
-  const Tensors parameters{make_parameter({2, 3}, at::kFloat)};
-  EXPECT_ERROR(clip_lane_gradients_(parameters, at::ones({3}), 1), c10::Error, "norms", "[2]", "[3]");
-  EXPECT_ERROR(clip_lane_gradients_(parameters, at::ones({2}), 0), c10::Error, "max_norm", "0");
+  LaneParameter parameter({2, 3}, at::kFloat, at::kFloat);
+  EXPECT_ERROR(clip_lane_gradients_({&parameter}, at::ones({3}), 1), c10::Error, "norms", "[2]", "[3]");
+  EXPECT_ERROR(clip_lane_gradients_({&parameter}, at::ones({2}), 0), c10::Error, "max_norm", "0");
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ TEST(LaneGlobalAveragePool, EqualsTorchLaneByLaneOverRandomShapes) {
 }
 
 TEST(LaneGlobalAveragePool, RefusesAnotherLayout) {
-  EXPECT_ERROR(lane_global_average_pool(at::randn({2, 3, 4, 5, 5})), c10::Error, "x", "channels-last");
+  EXPECT_ERROR(lane_global_average_pool(at::randn({2, 3, 4, 5, 6}).transpose(3, 4)), c10::Error, "x",
+               "channels-last");
 }
 
 }  // namespace

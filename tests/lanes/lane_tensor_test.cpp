@@ -21,12 +21,13 @@ TEST(LaneTensor, StartsEveryLaneOnABoundary) {
   }
 }
 
-TEST(LaneTensor, GivesParametersAGradientThatKeepsTheirLayout) {
-  const at::Tensor weight = make_parameter({3, 5, 3, 3, 3}, at::kFloat);
-  EXPECT_TRUE(weight.is_leaf() && weight.requires_grad());
-  EXPECT_TRUE(at::equal(weight.grad(), at::zeros({3, 5, 3, 3, 3})));
-  EXPECT_TRUE(is_stacked_channels_last(weight));
-  EXPECT_EQ(weight.grad().strides(), weight.strides());
+TEST(LaneTensor, TellsHowLanesLie) {
+  for (const auto format : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous})
+    for (const int64_t channels : {1, 3}) {
+      EXPECT_EQ(format_of(empty_lanes({2, 3, channels, 4, 5}, at::kFloat, format)), format);
+      EXPECT_EQ(format_of(empty_lanes({0, 3, channels, 4, 5}, at::kFloat, MemoryFormat::kChannelsLast)),
+                MemoryFormat::kChannelsLast);
+    }
 }
 
 }  // namespace

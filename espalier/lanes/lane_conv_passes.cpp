@@ -1,0 +1,61 @@
+// On the CPU, and wherever no kernel takes the problem: a loop over lanes. ATen's convolutions and their
+// gradients return tensors of their own, so each is copied into its slice of the stacked result.
+#include "espalier/lanes/lane_conv_passes.h"
+
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+
+#include <array>
+
+#include "espalier/lanes/active_lanes.h"
+
+namespace espalier::lanes {
+namespace {
+
+// One lane's gradients, of x and of the weight as wanted.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lane_gradients(const at::Tensor& grad, const at::Tensor& x,
+                                                              const at::Tensor& weight,
+                                                              const ConvGeometry& geometry,
+                                                              std::array<bool, 3> wanted) {
+  return at::convolution_backward(grad, x, weight, at::OptionalIntArrayRef(),
+                                  {geometry.stride, geometry.stride}, {geometry.padding, geometry.padding},
+                                  /*dilation=*/{1, 1}, /*transposed=*/false, /*output_padding=*/{0, 0},
+                                  geometry.groups, wanted);
+}
+
+}  // namespace
+
+void conv_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const ConvGeometry& geometry, const at::Tensor& entries, const at::Tensor& out) {
+  for (int64_t lane = 0; lane < x.size(0); ++lane) {
+    if (!is_active(entries, lane)) continue;
+    out.select(0, lane).copy_(at::convolution(
+        x.select(0, lane), weight.select(0, lane),
+        bias.defined() ? std::optional(bias.select(0, lane).to(x.scalar_type())) : std::nullopt,
+        {geometry.stride, geometry.stride}, {geometry.padding, geometry.padding},
+        /*dilation=*/{1, 1}, /*transposed=*/false, /*output_padding=*/{0, 0}, geometry.groups));
+  }
+}
+
+void conv_backward_data(const at::Tensor& grad, const at::Tensor& weight, const ConvGeometry& geometry,
+                        const at::Tensor& entries, const at::Tensor& of_x) {
+  for (int64_t lane = 0; lane < of_x.size(0); ++lane) {
+    if (!is_active(entries, lane)) continue;
+    // The input gives its sizes and layout alone.
+    of_x.select(0, lane).copy_(std::get<0>(lane_gradients(grad.select(0, lane), of_x.select(0, lane),
+                                                          weight.select(0, lane), geometry,
+                                                          {true, false, false})));
+  }
+}
+
+void conv_backward_weight(const at::Tensor& grad, const at::Tensor& x, const ConvGeometry& geometry,
+                          const at::Tensor& entries, const at::Tensor& of_weight) {
+  for (int64_t lane = 0; lane < x.size(0); ++lane) {
+    if (!is_active(entries, lane)) continue;
+    const at::Tensor to = of_weight.select(0, lane);
+    to.copy_(std::get<1>(lane_gradients(grad.select(0, lane), x.select(0, lane), to.to(x.scalar_type()),
+                                        geometry, {false, true, false})));
+  }
+}
+
+}  // namespace espalier::lanes
