@@ -1,0 +1,150 @@
+"""What a JAX user writes to train several small networks on one GPU: a peer of `espalier bench population`.
+
+The step of population_torch.py (three blocks, SGD with Nesterov momentum and weight decay) for one network, then
+jax.vmap over stacked parameters and jax.jit of the whole, NHWC, with donated buffers. Checked before it is timed: the
+first and last lane against the same lane alone, in fp32. Prints one JSON line a case; without JAX, one {"problem": ...} on standard
+error and exit code 3.
+"""
+
+import argparse
+import functools
+import json
+import os
+import statistics
+import sys
+import time
+
+LR, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
+BN_MOMENTUM, BN_EPSILON = 0.1, 1e-5
+CLASSES = 10
+
+
+def refuse(problem):
+    print(json.dumps({"problem": problem}), file=sys.stderr)
+    sys.exit(3)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--lanes", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--base", type=int, default=32)
+    parser.add_argument("--dtype", default="bf16", help="fp32, bf16, or both with a comma")
+    parser.add_argument("--smoke", action="store_true", help="small, once")
+    args = parser.parse_args()
+    if args.smoke:
+        args.lanes, args.batch, args.base = min(args.lanes, 2), min(args.batch, 4), min(args.base, 4)
+    return args
+
+
+def init(key, base):
+    """Parameters, momenta and running statistics of one network; weights [3,3,C,K] f32."""
+    widths = [3, base, 2 * base, 4 * base]
+    parameters, running = {}, {}
+    for i, (c, k) in enumerate(zip(widths, widths[1:])):
+        bound = (1 / (9 * c)) ** 0.5
+        parameters[f"conv{i}"] = jax.random.uniform(jax.random.fold_in(key, i), (3, 3, c, k), minval=-bound, maxval=bound)
+        parameters[f"scale{i}"], parameters[f"shift{i}"] = jnp.ones(k), jnp.zeros(k)
+        running[f"mean{i}"], running[f"var{i}"] = jnp.zeros(k), jnp.ones(k)
+    bound = (1 / widths[-1]) ** 0.5
+    parameters["head"] = jax.random.uniform(jax.random.fold_in(key, 3), (widths[-1], CLASSES), minval=-bound, maxval=bound)
+    parameters["bias"] = jnp.zeros(CLASSES)
+    return parameters, jax.tree.map(jnp.zeros_like, parameters), running
+
+
+def loss_of(parameters, running, x, y, dtype):
+    """x: [B,H,W,C] in the compute type; the loss in f32, and the new running statistics."""
+    running = dict(running)
+    for i in range(3):
+        x = lax.conv_general_dilated(x, parameters[f"conv{i}"].astype(dtype), (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        wide = x.astype(jnp.float32)
+        mean = wide.mean((0, 1, 2))
+        var = jnp.square(wide).mean((0, 1, 2)) - jnp.square(mean)  # one pass over x, as flax has it
+        count = x.shape[0] * x.shape[1] * x.shape[2]
+        running[f"mean{i}"] += BN_MOMENTUM * (mean - running[f"mean{i}"])
+        running[f"var{i}"] += BN_MOMENTUM * (var * (count / (count - 1)) - running[f"var{i}"])
+        a = parameters[f"scale{i}"] * lax.rsqrt(var + BN_EPSILON)
+        x = jax.nn.relu((wide - mean) * a + parameters[f"shift{i}"]).astype(dtype)
+        # A maximum over a view: XLA fuses it and its gradient, which it does not do with reduce_window's.
+        b, h, w, c = x.shape
+        x = x.reshape(b, h // 2, 2, w // 2, 2, c).max((2, 4))
+    logits = x.astype(jnp.float32).mean((1, 2)) @ parameters["head"] + parameters["bias"]
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=1)
+    return -picked.mean(), running
+
+
+def train(dtype, state, x, y):
+    parameters, momenta, running = state
+    (loss, running), grads = jax.value_and_grad(loss_of, has_aux=True)(parameters, running, x, y, dtype)
+    grads = jax.tree.map(lambda g, p: g + WEIGHT_DECAY * p, grads, parameters)
+    momenta = jax.tree.map(lambda m, g: MOMENTUM * m + g, momenta, grads)
+    parameters = jax.tree.map(lambda p, g, m: p - LR * (g + MOMENTUM * m), parameters, grads, momenta)
+    return (parameters, momenta, running), loss
+
+
+def check(state, x, y, dtype, on_gpu):
+    """All lanes at once against each alone in fp32: losses, and how the first weight changed."""
+    after, losses = jax.jit(jax.vmap(functools.partial(train, dtype)))(state, x.astype(dtype), y)
+    alone = jax.jit(functools.partial(train, jnp.float32))
+    of_loss, of_change = (0.02, 0.2) if dtype == jnp.bfloat16 else (0.005, 0.05) if on_gpu else (1e-5, 1e-3)
+    for lane in {0, x.shape[0] - 1}:
+        one = jax.tree.map(lambda value: value[lane], state)
+        want, loss = alone(one, x[lane], y[lane])
+        change = want[0]["conv0"] - one[0]["conv0"]
+        far = jnp.linalg.norm(after[0]["conv0"][lane] - want[0]["conv0"]) / jnp.linalg.norm(change)
+        if not (abs(losses[lane] - loss) <= of_loss * loss and far <= of_change):
+            sys.exit(f"population_jax.py: lane {lane}: loss {losses[lane]:.5f} instead of {loss:.5f}, changes {far:.2e} off")
+
+
+def measure(step, state, x, y, warm_up, samples, calls):
+    for _ in range(warm_up):
+        state, losses = step(state, x, y)
+    jax.block_until_ready(state)
+    times, host = [], 0.0
+    for _ in range(samples):
+        began, cpu = time.perf_counter(), time.thread_time()
+        for _ in range(calls):
+            state, losses = step(state, x, y)
+        host += time.thread_time() - cpu
+        jax.block_until_ready((state, losses))
+        times.append((time.perf_counter() - began) / calls * 1e6)
+    return {"median_us": statistics.median(times), "best_us": min(times), "host_us": host / (samples * calls) * 1e6}
+
+
+def main():
+    args = parse()
+    if args.device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other peers share the card
+    global jax, jnp, lax
+    try:
+        import jax
+        import jax.numpy as jnp
+        from jax import lax
+    except ImportError as error:
+        refuse(f"no JAX: {error}")
+    kind = "cpu" if args.device == "cpu" else "gpu"
+    try:
+        jax.devices(kind)
+    except RuntimeError as error:
+        refuse(f"JAX sees no {kind}: {str(error).splitlines()[0]}")
+    if jax.default_backend() != kind:
+        refuse(f"JAX would run on {jax.default_backend()} instead of {kind}")
+
+    keys = jax.random.split(jax.random.key(1), args.lanes)
+    for dtype_name in args.dtype.split(","):
+        dtype = {"fp32": jnp.float32, "bf16": jnp.bfloat16}[dtype_name]
+        state = jax.jit(jax.vmap(lambda key: init(key, args.base)))(keys)
+        x = jax.random.normal(jax.random.key(2), (args.lanes, args.batch, 32, 32, 3))
+        y = jax.random.randint(jax.random.key(3), (args.lanes, args.batch), 0, CLASSES)
+        check(state, x, y, dtype, kind == "gpu")
+        step = jax.jit(jax.vmap(functools.partial(train, dtype)), donate_argnums=0)
+        timing = measure(step, state, x.astype(dtype), y, *((0, 1, 1) if args.smoke else (10, 20, 5)))
+        compute = "bf16 convolutions, fp32 weights" if dtype_name == "bf16" else "fp32"
+        print(json.dumps({"name": "JAX, vmap + jit", "shapes": f"{args.lanes} x {args.batch}, base {args.base}",
+                          "note": f"{compute}, NHWC, donated buffers, JAX {jax.__version__}", **timing}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""What a PyTorch user writes to train several small networks on one GPU: peers of `espalier bench population`.
+
+One step (forward, backward, SGD with Nesterov momentum and weight decay) of L networks of three blocks (3x3
+convolution without bias, batch norm, ReLU, 2x2 max pool; base, 2 base, 4 base channels), global average pool and a
+linear layer, on random images of CIFAR-10's sizes that already lie on the device. Cases:
+  loop     one network after another, as torch.nn modules, channels-last
+  streams  the same, each network on a stream of its own
+  vmap     torch.func.vmap over stacked parameters, the whole step through torch.compile
+Each is checked against one plain network in fp32 before it is timed. Prints one JSON line a case.
+"""
+
+import argparse
+import copy
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+
+from torch_timing import measure, report, wait
+
+LR, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
+BN_MOMENTUM, BN_EPSILON = 0.1, 1e-5
+CLASSES = 10
+
+
+class PlainNetwork(nn.Sequential):
+    def __init__(self, base):
+        blocks, channels = [], 3
+        for i in range(3):
+            wider = base * 2**i
+            blocks += [nn.Conv2d(channels, wider, 3, padding=1, bias=False), nn.BatchNorm2d(wider), nn.ReLU(), nn.MaxPool2d(2)]
+            channels = wider
+        super().__init__(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
+
+
+class FunctionalNetwork(nn.Module):
+    """The same with the same parameters, without anything that vmap cannot take: the batch's statistics come back as
+    values, and the compute type is explicit (statistics and the classifier stay in fp32)."""
+
+    def __init__(self, base, dtype):
+        super().__init__()
+        widths = [3, base, 2 * base, 4 * base]
+        self.dtype = dtype
+        self.weights = nn.ParameterList(torch.empty(k, c, 3, 3) for c, k in zip(widths, widths[1:]))
+        self.scales = nn.ParameterList(torch.empty(k) for k in widths[1:])
+        self.shifts = nn.ParameterList(torch.empty(k) for k in widths[1:])
+        self.head = nn.Linear(widths[-1], CLASSES)
+
+    def load(self, plain):
+        with torch.no_grad():
+            for i in range(3):
+                self.weights[i].copy_(plain[4 * i].weight)
+                self.scales[i].copy_(plain[4 * i + 1].weight)
+                self.shifts[i].copy_(plain[4 * i + 1].bias)
+            self.head.load_state_dict(plain[-1].state_dict())
+        return self
+
+    def forward(self, x):
+        statistics = []
+        for weight, scale, shift in zip(self.weights, self.scales, self.shifts):
+            x = F.conv2d(x, weight.to(self.dtype), padding=1)
+            wide = x.float()
+            var, mean = torch.var_mean(wide, dim=(0, 2, 3), correction=0)
+            values = wide.shape[0] * wide.shape[2] * wide.shape[3]
+            statistics.append((mean, var * (values / (values - 1))))
+            a = scale * torch.rsqrt(var + BN_EPSILON)
+            b = shift - mean * a
+            x = F.max_pool2d(F.relu(wide * a[:, None, None] + b[:, None, None]).to(self.dtype), 2)
+        return self.head(x.float().mean((2, 3))), statistics
+
+
+def make_networks(lanes, base, device):
+    torch.manual_seed(1)
+    return [PlainNetwork(base).to(device).to(memory_format=torch.channels_last) for _ in range(lanes)]
+
+
+def make_loop(networks, xs, ys, dtype, device, use_streams):
+    """A step over all networks; returns their losses."""
+    fused = device.type == "cuda"
+    optimizers = [torch.optim.SGD(n.parameters(), LR, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True, fused=fused) for n in networks]
+    streams = [torch.cuda.Stream(device) for _ in networks] if use_streams else []
+
+    def train(lane):
+        optimizers[lane].zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            loss = F.cross_entropy(networks[lane](xs[lane]), ys[lane])
+        loss.backward()
+        optimizers[lane].step()
+        return loss.detach()
+
+    def step():
+        if not use_streams:
+            return [train(lane) for lane in range(len(networks))]
+        main, losses = torch.cuda.current_stream(device), []
+        for lane, stream in enumerate(streams):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                losses.append(train(lane))
+        for stream in streams:
+            main.wait_stream(stream)
+        return losses
+
+    return step
+
+
+class VmapStep:
+    """The step of all lanes as one function of stacked tensors, updated in place."""
+
+    def __init__(self, networks, x, y, dtype, device, compile_options):
+        base = networks[0][0].out_channels
+        functional = [FunctionalNetwork(base, dtype).to(device).load(n) for n in networks]
+        parameters, _ = stack_module_state(functional)
+        self.parameters = {name: value.detach() for name, value in parameters.items()}
+        self.momenta = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        widths = [base, 2 * base, 4 * base]
+        self.running = [(torch.zeros(len(networks), k, device=device), torch.ones(len(networks), k, device=device)) for k in widths]
+        self.x, self.y = x, y
+        skeleton = copy.deepcopy(functional[0]).to("meta")
+
+        def loss_of(parameters, x, y):
+            logits, statistics = functional_call(skeleton, parameters, (x,))
+            return F.cross_entropy(logits, y), statistics
+
+        gradients = vmap(grad_and_value(loss_of, has_aux=True))
+
+        def step(parameters, momenta, running, x, y):
+            grads, (losses, statistics) = gradients(parameters, x, y)
+            for name, value in parameters.items():
+                g = grads[name] + WEIGHT_DECAY * value
+                momenta[name].mul_(MOMENTUM).add_(g)
+                value.sub_(LR * (g + MOMENTUM * momenta[name]))
+            for (mean, var), (batch_mean, batch_var) in zip(running, statistics):
+                mean.lerp_(batch_mean, BN_MOMENTUM)
+                var.lerp_(batch_var, BN_MOMENTUM)
+            return losses
+
+        if compile_options is not None:
+            # Fixed addresses: so that graphs may update them in place, without copies in and out.
+            for value in [*self.parameters.values(), *self.momenta.values(), *sum(self.running, ()), x, y]:
+                torch._dynamo.mark_static_address(value)
+            step = torch.compile(step, fullgraph=True, dynamic=False, **compile_options)
+        self.step = step
+
+    def __call__(self):
+        with torch.no_grad():
+            return self.step(self.parameters, self.momenta, self.running, self.x, self.y)
+
+
+def check(name, losses, first_and_last, network, x, y, dtype, device):
+    """The first step against one plain network in fp32: the loss, and how the first and last weight changed."""
+    before = [network[0].weight.clone(), network[-1].weight.clone()]
+    [loss] = make_loop([network], [x], [y], torch.float32, device, use_streams=False)()
+    wait(device)
+    want = [network[0].weight - before[0], network[-1].weight - before[1]]
+    pairs = zip(first_and_last, before, want)
+    far = [float((now - old - change).detach().norm() / change.detach().norm()) for now, old, change in pairs]
+    # bf16 keeps 8 bits and TF32, which convolutions use on a GPU, 11; gradients are sums of either sign, and lose more.
+    of_loss, of_change = (0.02, 0.2) if dtype == torch.bfloat16 else (0.005, 0.05) if device.type == "cuda" else (1e-5, 1e-3)
+    if not (abs(losses[0] - loss) <= of_loss * loss and max(far) <= of_change):
+        sys.exit(f"population_torch.py: {name}: loss {float(losses[0]):.5f} instead of {float(loss):.5f}, changes {far} off")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--lanes", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--base", type=int, default=32)
+    parser.add_argument("--cases", default="loop,streams,vmap", help="which of loop, streams, vmap (default: all)")
+    parser.add_argument("--dtype", default="bf16", help="fp32, bf16, or both with a comma")
+    parser.add_argument("--modes", default="reduce-overhead", help="torch.compile's modes, with commas: each is a case")
+    parser.add_argument("--smoke", action="store_true", help="small, once, without code generation")
+    args = parser.parse_args()
+    if args.smoke:
+        args.lanes, args.batch, args.base = min(args.lanes, 2), min(args.batch, 4), min(args.base, 4)
+    device = torch.device(args.device)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")  # TF32, as convolutions have it by default
+    torch.manual_seed(2)
+    shapes = f"{args.lanes} x {args.batch}, base {args.base}"
+    x = torch.randn(args.lanes * args.batch, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
+    x = x.unflatten(0, (args.lanes, args.batch))  # [L,B,3,32,32] f32, every lane channels-last
+    y = torch.randint(0, CLASSES, (args.lanes, args.batch), device=device)
+
+    for dtype_name in args.dtype.split(","):
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype_name]
+        kind = {"fp32": "fp32 (TF32)" if device.type == "cuda" else "fp32", "bf16": "bf16 autocast"}[dtype_name]
+        for case in args.cases.split(","):
+            networks = make_networks(args.lanes, args.base, device)
+            first = copy.deepcopy(networks[0])
+            if case == "streams" and device.type != "cuda":
+                continue
+            if case in ("loop", "streams"):
+                name = "PyTorch, a loop over networks" + (", a stream each" if case == "streams" else "")
+                step = make_loop(networks, list(x), list(y), dtype, device, use_streams=case == "streams")
+                check(name, step(), (networks[0][0].weight, networks[0][-1].weight), first, x[0], y[0], dtype, device)
+                timing = measure(step, device, *((0, 1, 1) if args.smoke else (3, 7, 1)))
+                report(name, shapes, f"{kind}, channels-last, {'fused' if device.type == 'cuda' else 'plain'} SGD", **timing)
+                continue
+            for mode in args.modes.split(","):
+                torch._dynamo.reset()
+                options = {"backend": "aot_eager"} if args.smoke else {"mode": mode}
+                name = "PyTorch, vmap + compile"
+                step = VmapStep(networks, x.to(dtype), y, dtype, device, options)
+                losses = step().clone()  # graphs write the next losses where these are
+                changed = (step.parameters["weights.0"][0], step.parameters["head.weight"][0])
+                check(name, losses, changed, copy.deepcopy(first), x[0], y[0], dtype, device)
+                timing = measure(step, device, *((0, 1, 1) if args.smoke else (10, 20, 5)))
+                compute = "bf16 convolutions, fp32 weights" if dtype == torch.bfloat16 else kind
+                report(name, shapes, f"{compute}, {'not compiled' if args.smoke else mode}", **timing)
+
+
+if __name__ == "__main__":
+    main()
