@@ -142,11 +142,10 @@ class TraceReader {
   enum class Counting : uint8_t { kOn, kOff };
   using Key = std::vector<std::string>;
 
-  // Notes ranges, ops by correlation, and where the forward op of each node of the backward graph ran.
+  // Notes ops by correlation, and where the forward op of each node of the backward graph ran.
   void index(const Result& event) {
     if (const TorchOp* op = torch_op(event)) {
-      by_correlation_[op->correlation_id_] = &event;
-      if (is_range(event)) ranges_.push_back(&event);
+      if (!is_range(event)) by_correlation_[op->correlation_id_] = &event;
       // The op that makes a node is the last to see its number: others before it made none.
       if (op->forward_tid_ == 0 && op->sequence_number_ >= 0 && is_operator(event)) {
         const Result*& maker = makers_[{event.start_tid_, op->sequence_number_}];
@@ -175,13 +174,17 @@ class TraceReader {
     return kNoPlace;
   }
 
-  // The innermost range that was open at a time: for what no op launched.
-  std::string place_at(int64_t time_ns) const {
-    const Result* innermost = nullptr;
-    for (const Result* range : ranges_)
-      if (range->start_time_ns_ <= time_ns && time_ns <= range->endTimeNS() &&
-          (innermost == nullptr || innermost->start_time_ns_ <= range->start_time_ns_))
-        innermost = range;
+  // The innermost range around the launch of a kernel that no op made, by the mark that Kineto leaves of it
+  // on the kernel's own stream. Times on the host would not do: its clock and the device's differ by
+  // microseconds.
+  std::string place_of(const KinetoEvent& kernel) const {
+    const KinetoEvent* innermost = nullptr;
+    for (const KinetoEvent* mark : marks_)
+      if (mark->deviceIndex() == kernel.deviceIndex() &&
+          mark->deviceResourceId() == kernel.deviceResourceId() && mark->startNs() <= kernel.startNs() &&
+          kernel.endNs() <= mark->endNs() &&
+          (innermost == nullptr || innermost->startNs() <= mark->startNs()))
+        innermost = mark;
     return innermost == nullptr ? kNoPlace : innermost->name();
   }
 
@@ -243,29 +246,28 @@ class TraceReader {
 
   void read_kernels(LayoutReport& report) {
     using libkineto::ActivityType;
-    std::unordered_map<uint64_t, const KinetoEvent*> launches;  // of graphs, by correlation
-    for (const KinetoEvent& event : trace_.events())
+    std::set<uint64_t> graph_launches;  // by correlation
+    for (const KinetoEvent& event : trace_.events()) {
       if (event.deviceType() == c10::DeviceType::CPU && event.name().find("GraphLaunch") != std::string::npos)
-        launches[event.correlationId()] = &event;
+        graph_launches.insert(event.correlationId());
+      if (static_cast<ActivityType>(event.activityType()) == ActivityType::GPU_USER_ANNOTATION)
+        marks_.push_back(&event);
+    }
     for (const KinetoEvent& event : trace_.events()) {
       const auto type = static_cast<ActivityType>(event.activityType());
       if (type != ActivityType::CONCURRENT_KERNEL && type != ActivityType::GPU_MEMCPY) continue;
       ++report.num_kernels;
       const KernelClass known = classify_kernel(event.name());
       if (known.kind == KernelKind::kCompute) continue;
-      const auto launch = launches.find(event.correlationId());
       const auto op = by_correlation_.find(event.linkedCorrelationId());
-      KernelUse use{.kernel = known.label, .kind = known.kind};
-      if (launch != launches.end()) {
-        use.op = kGraphReplay;
-        use.place = place_at(static_cast<int64_t>(launch->second->startNs()));
-      } else if (op != by_correlation_.end()) {
-        use.op = op->second->name();
-        use.place = place_of(*op->second);
-      } else {
-        use.op = kNoOp;
-        use.place = kNoPlace;
-      }
+      const bool is_replayed = graph_launches.contains(event.correlationId());
+      const bool has_op = !is_replayed && op != by_correlation_.end();
+      KernelUse use{.kernel = known.label,
+                    .op = has_op        ? op->second->name()
+                          : is_replayed ? kGraphReplay
+                                        : kNoOp,
+                    .place = has_op ? place_of(*op->second) : place_of(event),
+                    .kind = known.kind};
       use.is_behind_an_op = known.kind == KernelKind::kReformat || !is_copy(use.op);
       KernelUse& sum = kernels_[{use.kernel, use.op, use.place}];
       use.times = sum.times + 1;
@@ -277,7 +279,7 @@ class TraceReader {
   const torch::autograd::profiler::ProfilerResult& trace_;
   std::unordered_map<uint64_t, const Result*> by_correlation_;
   std::map<std::pair<uint64_t, int64_t>, const Result*> makers_;  // by thread and sequence number
-  std::vector<const Result*> ranges_;
+  std::vector<const KinetoEvent*> marks_;                         // of ranges, on the device
   std::map<Key, OpUse> ops_;
   std::map<Key, Conversion> conversions_, mixed_;
   std::map<Key, KernelUse> kernels_;

@@ -97,17 +97,20 @@ TEST(LayoutAuditCuda, CountsTheKernelsOfAReplayedGraph) {
 TEST(LayoutAuditCuda, NamesTheForwardRangeOnAutogradsThread) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const at::Tensor x = images(MemoryFormat::kChannelsLast).requires_grad_();
+  const at::Tensor upstream = empty_images({16, 64, 8, 8}, MemoryFormat::kContiguous, x.options()).fill_(1);
   const LayoutReport report = audit([&] {
     at::Tensor y;
     {
-      RECORD_USER_SCOPE("forward");
-      y = x.contiguous().square();
+      RECORD_USER_SCOPE("pool");
+      y = at::max_pool2d(x, 2);
     }
     RECORD_USER_SCOPE("backward pass");
-    y.backward(at::ones_like(y));
+    y.backward(upstream);
   });
-  const auto is_backward = [](const Conversion& one) { return one.place == "backward of forward"; };
-  EXPECT_TRUE(std::ranges::any_of(report.conversions, is_backward)) << report.text();
+  ASSERT_EQ(report.conversions.size(), 1U) << report.text();
+  EXPECT_EQ(report.conversions[0].place, "backward of pool");
+  EXPECT_EQ(report.conversions[0].inside, "aten::max_pool2d_with_indices_backward");
+  EXPECT_EQ(report.num_conversions(), kSteps) << report.text();
 }
 
 }  // namespace
