@@ -2,8 +2,8 @@
 
 The step of population_torch.py (three blocks, SGD with Nesterov momentum and weight decay) for one network, then
 jax.vmap over stacked parameters and jax.jit of the whole, NHWC, with donated buffers. Checked before it is timed: the
-first and last lane against the same lane alone, in fp32. Prints one JSON line a case; without JAX, one {"problem": ...} on standard
-error and exit code 3.
+first and last lane against the same lane alone, in fp32. Prints one JSON line a case; without JAX, one {"problem": ...}
+on standard error and exit code 3.
 """
 
 import argparse
