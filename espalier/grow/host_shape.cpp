@@ -1,0 +1,97 @@
+#include "espalier/grow/host_shape.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "espalier/core/error.h"
+
+namespace espalier::grow {
+namespace {
+
+// Past this a channel count no longer fits what a convolution can index, whatever the memory.
+constexpr int64_t kMostChannels = int64_t{1} << 20;
+
+void check_at_least(const char* what, int64_t value, int64_t least) {
+  if (value < least) fail_usage("{}: want at least {}, got {}", what, least, value);
+}
+
+}  // namespace
+
+const std::vector<std::string>& host_preset_names() {
+  static const std::vector<std::string> names{"cifar_baseline", "cifar_scale", "cifar_wide", "cifar_deep"};
+  return names;
+}
+
+CnnHostOptions host_preset(std::string_view name) {
+  if (name == "cifar_baseline") return {.n_blocks = 3, .base_channels = 8};
+  if (name == "cifar_scale") return {.n_blocks = 5, .base_channels = 8, .pool_layers = 5};
+  if (name == "cifar_wide") return {.n_blocks = 3, .base_channels = 32};
+  if (name == "cifar_deep") return {.n_blocks = 5, .base_channels = 32, .pool_layers = 3};
+  fail_usage("host: want one of {}, got '{}'", fmt::join(host_preset_names(), ", "), name);
+}
+
+int64_t num_pooled(const CnnHostOptions& options) {
+  return options.pool_layers < 0 ? options.n_blocks : options.pool_layers;
+}
+
+void check_host(const CnnHostOptions& options) {
+  check_at_least("lanes", options.lanes, 1);
+  check_at_least("in_channels", options.in_channels, 1);
+  check_at_least("height", options.height, 1);
+  check_at_least("width", options.width, 1);
+  check_at_least("num_classes", options.num_classes, 1);
+  check_at_least("n_blocks", options.n_blocks, 2);
+  check_at_least("base_channels", options.base_channels, 1);
+  check_at_least("pool_layers", options.pool_layers, -1);
+  if (options.n_blocks > 20 || options.base_channels > kMostChannels >> (options.n_blocks - 1))
+    fail_usage("base_channels: want at most {} channels in the last block, got {} doubled {} times",
+               kMostChannels, options.base_channels, options.n_blocks - 1);
+  if (options.pool_layers > options.n_blocks)
+    fail_usage("pool_layers: want at most the {} blocks, got {}", options.n_blocks, options.pool_layers);
+  if (options.kernel_size < 1 || options.kernel_size % 2 == 0)
+    fail_usage("kernel_size: want an odd number, got {}", options.kernel_size);
+  int64_t height = options.height, width = options.width;
+  for (int64_t pooled = 0; pooled < num_pooled(options); ++pooled) {
+    if (height < 2 || width < 2)
+      fail_usage("pool_layers: {} halvings would shrink {} x {} pixels below 1 x 1; want at most {}",
+                 num_pooled(options), options.height, options.width, pooled);
+    height /= 2;
+    width /= 2;
+  }
+}
+
+std::vector<SlotSpec> slots_by_execution(const CnnHostOptions& options) {
+  check_host(options);
+  std::vector<SlotSpec> slots;
+  int64_t height = options.height, width = options.width;
+  for (int64_t block = 0; block < options.n_blocks; ++block) {
+    const int64_t channels = options.base_channels << block;
+    slots.push_back({fmt::format("r0c{}", block), 0, block, channels, height, width});
+    if (block >= num_pooled(options)) continue;
+    height /= 2;
+    width /= 2;
+    slots.push_back({fmt::format("r1c{}", block), 1, block, channels, height, width});
+  }
+  return slots;
+}
+
+std::vector<SlotSpec> slots_by_action(const CnnHostOptions& options) {
+  const std::vector<SlotSpec> executed = slots_by_execution(options);
+  std::vector<SlotSpec> slots;
+  for (const int64_t row : {0, 1})
+    for (const SlotSpec& slot : executed)
+      if (slot.row == row) slots.push_back(slot);
+  return slots;
+}
+
+int64_t num_parameters(const CnnHostOptions& options) {
+  int64_t count = 0, channels = options.in_channels;
+  for (int64_t block = 0; block < options.n_blocks; ++block) {
+    const int64_t filters = options.base_channels << block;
+    count += filters * channels * options.kernel_size * options.kernel_size + 2 * filters;
+    channels = filters;
+  }
+  return count + options.num_classes * (channels + 1);
+}
+
+}  // namespace espalier::grow

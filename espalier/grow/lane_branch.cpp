@@ -1,0 +1,174 @@
+#include "espalier/grow/lane_branch.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "espalier/grow/each_lane.h"
+
+namespace espalier::grow {
+namespace {
+
+using lanes::check_sizes;
+using lanes::check_stacked;
+using lanes::sum_type;
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+struct ForkFunction : torch::autograd::Function<ForkFunction> {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& x) {
+    ctx->set_materialize_grads(false);
+    return {same(x), same(x)};
+  }
+
+  static tensor_list backward(AutogradContext* /*ctx*/, const tensor_list& grads) {
+    if (!grads[0].defined()) return {grads[1]};
+    if (!grads[1].defined()) return {grads[0]};
+    at::Tensor sum = stacked_like(grads[0]);
+    at::add_out(sum, grads[0], grads[1]);
+    return {sum};
+  }
+};
+
+struct ResidualFunction : torch::autograd::Function<ResidualFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& y, Residual kind) {
+    at::Tensor out = stacked_like(x);
+    at::add_out(out, x, kind == Residual::kRectifiedSum ? y.relu() : y);
+    if (kind == Residual::kSumRelu) out.relu_();
+    ctx->saved_data["kind"] = static_cast<int64_t>(kind);
+    if (kind == Residual::kSumRelu) ctx->save_for_backward({out});
+    if (kind == Residual::kRectifiedSum) ctx->save_for_backward({y});
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto kind = static_cast<Residual>(ctx->saved_data["kind"].toInt());
+    if (kind == Residual::kSum) return {grads[0], grads[0], at::Tensor()};
+    const at::Tensor saved = ctx->get_saved_variables()[0];
+    at::Tensor grad = stacked_like(saved);
+    if (kind == Residual::kSumRelu) {
+      at::threshold_backward_out(grad, grads[0], saved, 0);
+      return {grad, grad, at::Tensor()};
+    }
+    grad.copy_(grads[0]);
+    grad.masked_fill_(saved < 0, 0);
+    return {grads[0], grad, at::Tensor()};
+  }
+};
+
+struct MixFunction : torch::autograd::Function<MixFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& y,
+                            const at::Tensor& t) {
+    at::Tensor out = stacked_like(x);
+    each_lane(x, [&](auto cut, int64_t) {
+      const at::Tensor from = wide(cut(x));
+      cut(out).copy_(from + lanes::per_lane(cut(t).select(1, 0), from) * (wide(cut(y)) - from));
+    });
+    ctx->save_for_backward({x, y, t});
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &y = saved[1], &t = saved[2];
+    const at::Tensor of_x = stacked_like(x), of_y = stacked_like(y), of_t = stacked_like(t);
+    each_lane(x, [&](auto cut, int64_t) {
+      const at::Tensor grad = wide(cut(grads[0]));
+      const at::Tensor factor = lanes::per_lane(cut(t).select(1, 0), grad);
+      cut(of_x).copy_(grad * (1 - factor));
+      cut(of_y).copy_(grad * factor);
+      const auto type = sum_type(x);
+      cut(of_t).copy_((grad.to(type) * (cut(y).to(type) - cut(x).to(type))).sum({1, 2, 3, 4}).unsqueeze(1));
+    });
+    return {of_x, of_y, of_t};
+  }
+};
+
+struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& scale) {
+    at::Tensor out = stacked_like(x);
+    each_lane(x, [&](auto cut, int64_t) {
+      cut(out).copy_(wide(cut(x)) * wide(cut(scale)).unsqueeze(-1).unsqueeze(-1));
+    });
+    ctx->save_for_backward({x, scale});
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &scale = saved[1];
+    const at::Tensor of_x = stacked_like(x), of_scale = stacked_like(scale);
+    each_lane(x, [&](auto cut, int64_t) {
+      const at::Tensor grad = wide(cut(grads[0]));
+      cut(of_x).copy_(grad * wide(cut(scale)).unsqueeze(-1).unsqueeze(-1));
+      const auto type = sum_type(x);
+      cut(of_scale).copy_((grad.to(type) * cut(x).to(type)).sum({3, 4}));
+    });
+    return {of_x, of_scale};
+  }
+};
+
+struct CurveFunction : torch::autograd::Function<CurveFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Curve curve) {
+    at::Tensor out = stacked_like(x);
+    each_lane(x, [&](auto cut, int64_t) {
+      at::Tensor to = cut(out);
+      if (curve == Curve::kRelu) at::relu_out(to, cut(x));
+      if (curve == Curve::kSigmoid) at::sigmoid_out(to, cut(x));
+      if (curve == Curve::kTanh) at::tanh_out(to, cut(x));
+    });
+    ctx->save_for_backward({out});
+    ctx->saved_data["curve"] = static_cast<int64_t>(curve);
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto curve = static_cast<Curve>(ctx->saved_data["curve"].toInt());
+    const at::Tensor out = ctx->get_saved_variables()[0];
+    at::Tensor of_x = stacked_like(out);
+    each_lane(out, [&](auto cut, int64_t) {
+      at::Tensor to = cut(of_x);
+      if (curve == Curve::kRelu) at::threshold_backward_out(to, cut(grads[0]), cut(out), 0);
+      if (curve == Curve::kSigmoid) at::sigmoid_backward_out(to, cut(grads[0]), cut(out));
+      if (curve == Curve::kTanh) at::tanh_backward_out(to, cut(grads[0]), cut(out));
+    });
+    return {of_x, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> lane_fork(const at::Tensor& x) {
+  const tensor_list both = ForkFunction::apply(x);
+  return {both[0], both[1]};
+}
+
+at::Tensor lane_residual(const at::Tensor& x, const at::Tensor& y, Residual kind) {
+  check_stacked(x, "lane_residual", "x");
+  check_sizes(y, x.sizes(), "lane_residual", "y", "[E,B,C,H,W]");
+  return ResidualFunction::apply(x, y, kind);
+}
+
+at::Tensor lane_mix(const at::Tensor& x, const at::Tensor& y, const at::Tensor& t) {
+  check_stacked(x, "lane_mix", "x");
+  check_sizes(y, x.sizes(), "lane_mix", "y", "[E,B,C,H,W]");
+  check_sizes(t, {x.size(0), 1}, "lane_mix", "t", "[E,1]");
+  return MixFunction::apply(x, y, t);
+}
+
+at::Tensor lane_scale(const at::Tensor& x, const at::Tensor& scale) {
+  check_stacked(x, "lane_scale", "x");
+  check_sizes(scale, x.sizes().slice(0, 3), "lane_scale", "scale", "[E,B,C]");
+  return ScaleFunction::apply(x, scale);
+}
+
+at::Tensor lane_curve(const at::Tensor& x, Curve curve) {
+  return CurveFunction::apply(x, curve);
+}
+
+}  // namespace espalier::grow

@@ -1,0 +1,39 @@
+// How the branches of a seed part and meet again: forks, residual sums, learned mixes and scales.
+//
+// Kept true: entries never mix, and an entry's bits are those it has alone; outputs and gradients are born
+// stacked, in x's memory format. (torch's own sums would close the gaps between lanes, and CPU kernels round
+// by alignment; its tanh and sigmoid round differently in a vector and at its tail.) Arithmetic is in f32,
+// f64 for f64, and rounded once. Differentiable once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace espalier::grow {
+
+// x twice, where two branches begin: their gradients are added here and not by autograd.
+std::pair<at::Tensor, at::Tensor> lane_fork(const at::Tensor& x);
+
+enum class Residual {
+  kSum,           // x + y
+  kSumRelu,       // relu(x + y)
+  kRectifiedSum,  // x + relu(y), whose gradient in y passes at y = 0: a branch that begins at zero must be
+                  // able to leave it, and 1 is as good a subgradient there as 0
+};
+
+// x, y: [E,B,C,H,W] of one type.
+at::Tensor lane_residual(const at::Tensor& x, const at::Tensor& y, Residual kind);
+
+// x + t (y - x). t: [E,1].
+at::Tensor lane_mix(const at::Tensor& x, const at::Tensor& y, const at::Tensor& t);
+
+// x times one factor a sample and channel. scale: [E,B,C].
+at::Tensor lane_scale(const at::Tensor& x, const at::Tensor& scale);
+
+enum class Curve { kRelu, kSigmoid, kTanh };
+
+// [E,...], value by value.
+at::Tensor lane_curve(const at::Tensor& x, Curve curve);
+
+}  // namespace espalier::grow

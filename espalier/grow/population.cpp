@@ -1,0 +1,257 @@
+#include "espalier/grow/population.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "espalier/core/error.h"
+#include "espalier/grow/blend_op.h"
+#include "espalier/lanes/lane_tensor.h"
+
+namespace espalier::grow {
+namespace {
+
+// Who lives in a lane's slot.
+struct Occupant {
+  int32_t blueprint = kNoBlueprint;
+  int32_t number = 0;  // of the seeds that grew there
+
+  bool operator==(const Occupant&) const = default;
+};
+
+Occupant occupant_in(const SlotState& state) {
+  return holds_seed(state.stage) ? Occupant{state.blueprint, state.num_seeds} : Occupant{};
+}
+
+int64_t slot_bytes(int64_t lanes) {
+  return DeviceTable::bytes_of<float>(lanes) + DeviceTable::bytes_of<uint8_t>(lanes) +
+         DeviceTable::bytes_of<bool>(lanes);
+}
+
+}  // namespace
+
+// The stacks of one slot, and what is said about each lane's seed there.
+struct Population::Slot {
+  Slot(int64_t lanes, int32_t num_blueprints, DeviceTable& table)
+      : amplitude(table.add<float>(lanes)),
+        blend_operator(table.add<uint8_t>(lanes)),
+        isolated(table.add<bool>(lanes)),
+        occupants(static_cast<size_t>(lanes)),
+        stacks(static_cast<size_t>(num_blueprints)) {}
+
+  DeviceTable::Column<float> amplitude;            // [L]
+  DeviceTable::Column<uint8_t> blend_operator;     // [L]
+  DeviceTable::Column<bool> isolated;              // [L]: the seed learns unfelt
+  std::vector<Occupant> occupants;                 // [L]
+  std::vector<std::unique_ptr<SeedStack>> stacks;  // by blueprint; none before the first germination
+
+  template <class Function>
+  void each_used(const Function& function) const {
+    for (const auto& stack : stacks)
+      if (stack && stack->capacity() > 0) function(*stack);
+  }
+};
+
+Population::Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
+                       at::ScalarType compute)
+    : blueprints_(blueprints),
+      tensor_options_(at::TensorOptions(device).dtype(compute == at::kDouble ? at::kDouble : at::kFloat)),
+      compute_(compute),
+      host_(options, tensor_options_, compute),
+      table_(static_cast<int64_t>(host_.slots().size()) *
+                 (slot_bytes(options.lanes) + blueprints.size() * SeedStack::table_bytes(options.lanes)),
+             device) {
+  for (size_t slot = 0; slot < host_.slots().size(); ++slot)
+    slots_.push_back(std::make_unique<Slot>(options.lanes, blueprints_.size(), table_));
+}
+
+Population::~Population() = default;
+
+SeedStack& Population::stack_of(int64_t slot, int32_t blueprint) {
+  auto& stack = slots_[static_cast<size_t>(slot)]->stacks[static_cast<size_t>(blueprint)];
+  if (!stack) {
+    const SlotSpec& spec = slots()[static_cast<size_t>(slot)];
+    const Blueprint& kind = blueprints_.at(blueprint);
+    stack = std::make_unique<SeedStack>(
+        spec.name + "." + kind.name, kind,
+        SeedBuild{.shape = {.channels = spec.channels, .height = spec.height, .width = spec.width},
+                  .entries = num_lanes(),
+                  .options = tensor_options_,
+                  .compute = compute_,
+                  .format = host_.options().memory_format},
+        table_);
+  }
+  return *stack;
+}
+
+GrowthReport Population::apply(std::span<const SlotState> states) {
+  if (std::ssize(states) != num_lanes() * num_slots())
+    fail_usage("states: want {} lanes x {} slots, got {}", num_lanes(), num_slots(), states.size());
+  for (const SlotState& state : states)
+    if (holds_seed(state.stage)) blueprints_.at(state.blueprint);  // refused before anything changes
+
+  const std::string before = signature();
+  GrowthReport report;
+  const auto state_at = [&](int64_t lane, int64_t slot) -> const SlotState& {
+    return states[static_cast<size_t>(lane * num_slots() + slot)];
+  };
+  for (int64_t slot = 0; slot < num_slots(); ++slot) {
+    Slot& here = *slots_[static_cast<size_t>(slot)];
+    for (int64_t lane = 0; lane < num_lanes(); ++lane) {
+      Occupant& occupant = here.occupants[static_cast<size_t>(lane)];
+      if (occupant.blueprint == kNoBlueprint || occupant == occupant_in(state_at(lane, slot))) continue;
+      SeedStack& stack = stack_of(slot, occupant.blueprint);
+      report.released.push_back({stack.name(), lane, slot, stack.entry_of(lane)});
+      stack.release(lane);
+      occupant = {};
+    }
+    for (int64_t lane = 0; lane < num_lanes(); ++lane) {
+      const SlotState& state = state_at(lane, slot);
+      Occupant& occupant = here.occupants[static_cast<size_t>(lane)];
+      if (occupant != occupant_in(state)) {
+        occupant = occupant_in(state);
+        SeedStack& stack = stack_of(slot, occupant.blueprint);
+        const int64_t entry = stack.plant(lane, host_.options().seed, occupant.number);
+        report.planted.push_back({stack.name(), lane, slot, entry});
+      }
+      const auto place = static_cast<size_t>(lane);
+      here.amplitude.host[place] = state.amplitude;
+      here.blend_operator.host[place] = static_cast<uint8_t>(state.blend_operator);
+      here.isolated.host[place] =
+          state.stage == SeedStage::kGerminated || state.stage == SeedStage::kTraining;
+      if (occupant.blueprint != kNoBlueprint) stack_of(slot, occupant.blueprint).set_state(lane, state);
+    }
+    for (const auto& stack : here.stacks)
+      if (stack) stack->settle();
+  }
+  table_.upload();
+  report.new_signature = signature() != before;
+  return report;
+}
+
+at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask,
+                               const at::Tensor& without) {
+  if (without.defined())
+    lanes::check_sizes(without, {num_lanes(), num_slots()}, "Population", "without", "[L,S]");
+  mode_ = mode;
+  without_ = without;
+  return host_.forward(x, {.mode = mode, .mask = mask, .growth = this});
+}
+
+bool Population::holds(int64_t slot) const {
+  bool any = false;
+  slots_[static_cast<size_t>(slot)]->each_used([&](const SeedStack&) { any = true; });
+  return any;
+}
+
+// Lanes are gathered for one stack after the other and blended back likewise: each op has one consumer, so no
+// gradient is left for autograd to add.
+at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
+  const Slot& here = *slots_[static_cast<size_t>(slot)];
+  struct Grown {
+    BlendTable table;
+    SeedStack::Output output;
+  };
+  std::vector<Grown> grown;
+  at::Tensor through = h;
+  here.each_used([&](SeedStack& stack) {
+    const BlendTable table{.entries = stack.entries(),
+                           .entry_of_lane = stack.entry_of_lane(),
+                           .amplitude = here.amplitude.device,
+                           .blend_operator = here.blend_operator.device,
+                           .isolated = here.isolated.device,
+                           .without = without_.defined() ? without_.select(1, slot) : at::Tensor()};
+    const Selected selected = lane_select(through, table);
+    through = selected.through;
+    grown.push_back({table, stack.forward(selected.input, mode_)});
+  });
+  for (const Grown& each : grown)
+    through = lane_blend(through, each.output.seeds, each.output.gates, each.table);
+  return through;
+}
+
+std::string Population::signature() const {
+  std::vector<std::string> parts;
+  if (num_moves_ > 0) parts.push_back(fmt::format("moved {}x", num_moves_));
+  for (const auto& slot : slots_)
+    slot->each_used([&](const SeedStack& stack) {
+      parts.push_back(
+          fmt::format("{} x{}{}", stack.name(), stack.capacity(), stack.has_gates() ? " gated" : ""));
+    });
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::vector<ParameterGroup> Population::groups() {
+  std::vector<ParameterGroup> groups;
+  groups.push_back({.name = "host", .parameters = host_.parameters()});
+  for (int64_t slot = 0; slot < num_slots(); ++slot)
+    slots_[static_cast<size_t>(slot)]->each_used([&](SeedStack& stack) {
+      const std::vector<int64_t> lanes(stack.lanes().begin(), stack.lanes().end());
+      groups.push_back({stack.name(), slot, stack.parameters(), stack.entries(), stack.frozen(), lanes});
+      if (groups.back().parameters.empty()) groups.pop_back();  // noop
+      if (stack.has_gates())
+        groups.push_back({stack.name() + ".gate", slot, stack.gate_parameters(), stack.entries(),
+                          stack.gate_frozen(), lanes});
+    });
+  return groups;
+}
+
+std::vector<lanes::LaneParameter*> Population::parameters() {
+  std::vector<lanes::LaneParameter*> parameters;
+  for (const ParameterGroup& group : groups())
+    for (const lanes::NamedParameter& named : group.parameters) parameters.push_back(named.parameter);
+  return parameters;
+}
+
+std::vector<at::Tensor> Population::buffers() const {
+  std::vector<at::Tensor> buffers;
+  for (const CnnHost::Buffer& buffer : host_.buffers()) buffers.push_back(buffer.tensor);
+  return buffers;
+}
+
+std::vector<NamedTensor> Population::lane_values(int64_t lane) {
+  if (lane < 0 || lane >= num_lanes()) fail_usage("lane: want 0 to {}, got {}", num_lanes() - 1, lane);
+  std::vector<NamedTensor> values;
+  for (const lanes::NamedParameter& named : host_.parameters())
+    values.push_back({"host." + named.name, named.parameter->storage().select(0, lane)});
+  for (const CnnHost::Buffer& buffer : host_.buffers())
+    values.push_back({"host." + buffer.name, buffer.tensor.select(0, lane)});
+  for (const auto& slot : slots_)
+    slot->each_used([&](SeedStack& stack) {
+      const int64_t entry = stack.entry_of(lane);
+      if (entry < 0) return;
+      for (const lanes::NamedParameter& named : stack.all_parameters())
+        values.push_back({stack.name() + "." + named.name, named.parameter->storage().select(0, entry)});
+    });
+  return values;
+}
+
+void Population::refresh() {
+  for (const lanes::NamedParameter& named : host_.parameters()) named.parameter->refresh();
+  for (const auto& slot : slots_) slot->each_used([](SeedStack& stack) { stack.refresh(); });
+}
+
+int64_t Population::num_parameters(int64_t lane) {
+  int64_t count = grow::num_parameters(host_.options());
+  for (const auto& slot : slots_)
+    slot->each_used([&](SeedStack& stack) {
+      if (stack.entry_of(lane) < 0) return;
+      const bool gated =
+          slot->blend_operator.host[static_cast<size_t>(lane)] == static_cast<uint8_t>(BlendOperator::kGate);
+      for (const lanes::NamedParameter& named : gated ? stack.all_parameters() : stack.parameters())
+        count += named.parameter->storage()[0].numel();
+    });
+  return count;
+}
+
+void Population::set_memory_format(MemoryFormat format) {
+  if (format == host_.options().memory_format) return;
+  host_.set_memory_format(format);
+  for (const auto& slot : slots_)
+    for (const auto& stack : slot->stacks)
+      if (stack) stack->set_memory_format(format);
+  num_moves_ += 1;
+}
+
+}  // namespace espalier::grow

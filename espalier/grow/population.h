@@ -1,0 +1,120 @@
+// The networks of all lanes: the host, and the seeds that grow in its slots.
+//
+// Kept true:
+// - A forward pass reads nothing on the host's side but the signature's facts (which stacks there are, their
+//   capacities, whether they have gates): two states of one signature run the same kernels on the same
+//   addresses, so a captured step serves them all.
+// - Germinating, pruning or fossilising in one lane leaves every other lane's values bit for bit.
+// - A lane without a seed in a slot passes it untouched, forward and backward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "espalier/core/seed_stage.h"
+#include "espalier/grow/blueprint.h"
+#include "espalier/grow/cnn_host.h"
+#include "espalier/grow/device_table.h"
+#include "espalier/grow/seed_stack.h"
+
+namespace espalier::grow {
+
+// Parameters that are updated together. Groups of one name stay the same objects for a population's life.
+struct ParameterGroup {
+  std::string name;                               // "host", "r0c1.conv_light", "r0c1.conv_light.gate"
+  int64_t slot = -1;                              // action index; -1: the host
+  std::vector<lanes::NamedParameter> parameters;  // [E,...] each: E lanes for the host, entries for a stack
+  at::Tensor entries;  // [E] i64 device, fixed: the lane of each entry, -1 empty; undefined: host
+  at::Tensor frozen;   // [E] bool device, fixed: entries that are not to be updated; undefined: host
+  std::vector<int64_t> entry_lanes;  // [E], entries as the host knows them; empty for the host
+};
+
+// One seed's place.
+struct SeedPlace {
+  std::string group;  // of its parameters; those of its gate are in group + ".gate", at the same entry
+  int64_t lane = 0;
+  int64_t slot = 0;
+  int64_t entry = 0;
+};
+
+// What apply() changed.
+struct GrowthReport {
+  std::vector<SeedPlace> planted;  // optimiser state of these entries has to begin anew
+  std::vector<SeedPlace> released;
+  bool new_signature = false;
+};
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+class Population final : private SlotGrowth {
+ public:
+  // Masters are f32, or f64 where that is computed in. The registry is copied.
+  Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
+             at::ScalarType compute);
+  ~Population() override;
+
+  CnnHost& host() { return host_; }
+  const std::vector<SlotSpec>& slots() const { return host_.slots(); }  // by action index
+  const BlueprintRegistry& blueprints() const { return blueprints_; }
+  int64_t num_lanes() const { return host_.options().lanes; }
+  int64_t num_slots() const { return static_cast<int64_t>(host_.slots().size()); }
+
+  // Between epochs, after the lifecycle moved: plants new seeds, releases those that are gone, and writes all
+  // coefficients in one copy. states: [L,S], as Lifecycle::states(). A seed is new where the lane's slot held
+  // none, or one of another number or blueprint.
+  GrowthReport apply(std::span<const SlotState> states);
+
+  // x [L,B,C,H,W], see host_door.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
+  // master type. without: [L,S] bool on the device: slots whose amplitude is taken as 0, or undefined.
+  at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {},
+                     const at::Tensor& without = {});
+
+  // What a captured step depends on: "r0c1.conv_light x4 gated, r1c0.norm x1"; "" for bare hosts. It never
+  // comes back to what it was before set_memory_format(), when addresses changed.
+  std::string signature() const;
+
+  // The host's first, then by slot and blueprint those that have entries; gates where any seed has GATE.
+  std::vector<ParameterGroup> groups();
+  // All parameters of groups(), for lane_backward().
+  std::vector<lanes::LaneParameter*> parameters();
+  // Running statistics, [L,C] each.
+  std::vector<at::Tensor> buffers() const;
+
+  // Everything that one lane is, without the lane axis: views of masters and running statistics, seeds and
+  // their gates included. A lane in the same states has the same names. After writing, refresh().
+  std::vector<NamedTensor> lane_values(int64_t lane);
+  void refresh();  // compute copies follow the masters
+
+  // Of one lane, what grew on it included (gates where they are in use).
+  int64_t num_parameters(int64_t lane);
+
+  void set_memory_format(MemoryFormat format);
+
+ private:
+  struct Slot;
+
+  bool holds(int64_t slot) const override;
+  at::Tensor grow(int64_t slot, const at::Tensor& h) override;
+  SeedStack& stack_of(int64_t slot, int32_t blueprint);
+
+  BlueprintRegistry blueprints_;
+  at::TensorOptions tensor_options_;
+  at::ScalarType compute_;
+  CnnHost host_;
+  DeviceTable table_;
+  std::vector<std::unique_ptr<Slot>> slots_;  // by action index
+  int64_t num_moves_ = 0;                     // of all weights to another memory format
+  // Of the forward pass under way.
+  lanes::Mode mode_ = lanes::Mode::kTrain;
+  at::Tensor without_;
+};
+
+}  // namespace espalier::grow
