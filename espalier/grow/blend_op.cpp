@@ -134,7 +134,7 @@ struct BlendFunction : torch::autograd::Function<BlendFunction> {
     each_lane(h, [&](auto cut, int64_t lane) {
       at::Tensor to_h = cut(of_h), to_s = cut(of_s), to_g = cut(of_g);
       const at::Tensor sent = cut(grads[0]);
-      const at::Tensor learns = at::where(lanes::per_lane(cut(rules.isolated), sent), sent, 0);
+      const at::Tensor learns = sent.masked_fill(lanes::per_lane(~cut(rules.isolated), sent), 0);
       if (rules.may_skip(lane)) {
         to_h.copy_(sent);
         to_s.copy_(learns);
@@ -155,7 +155,7 @@ struct BlendFunction : torch::autograd::Function<BlendFunction> {
       const auto sums = lanes::sum_type(h);
       const at::Tensor by_g = (grad.to(sums) * difference.to(sums)).sum({2, 3, 4}) *
                               cut(table.amplitude).to(sums).unsqueeze(1);  // [L,B]
-      to_g.copy_(at::where(cut(rules.blended).logical_and(cut(rules.gated)).unsqueeze(1), by_g, 0));
+      to_g.copy_(by_g.masked_fill(~cut(rules.blended).logical_and(cut(rules.gated)).unsqueeze(1), 0));
     });
     return {of_h, gathered_or_zero(of_s, table.entries),
             of_g.defined() ? gathered_or_zero(of_g, table.entries) : at::Tensor(), at::Tensor()};
