@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "espalier/core/divisor.h"
 #include "espalier/data/gather_kernel.h"
 
 namespace espalier::data {
@@ -28,21 +29,6 @@ constexpr int kLineBytes = 16;
 constexpr int kWarp = 32;
 constexpr int kMaxGroupedPixel = 4;      // channels of a pixel that a group may have
 constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
-
-// Division by a number known before the launch: n / d == (umulhi(n, multiplier) + n) >> shift for n < 2^31
-// (Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
-struct Divisor {
-  uint32_t divisor = 1;
-  uint32_t multiplier = 1;
-  uint32_t shift = 0;
-
-  explicit Divisor(uint32_t d) : divisor(d) {
-    while ((uint64_t{1} << shift) < d) ++shift;
-    multiplier = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
-  }
-  Divisor() = default;
-  __device__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
-};
 
 struct Tiling {
   int32_t rows = 0;  // a tile has, the last of a plane maybe fewer

@@ -1,5 +1,6 @@
-// On the CPU, and wherever no kernel takes the problem: a loop over lanes. ATen's convolutions and their
-// gradients return tensors of their own, so each is copied into its slice of the stacked result.
+// Channels-last stacks on CUDA: see lane_conv_cuda.h. On the CPU, and for contiguous stacks: a loop over
+// lanes; ATen's convolutions and their gradients return tensors of their own, so each is copied
+// into its slice of the stacked result.
 #include "espalier/lanes/lane_conv_passes.h"
 
 #include <ATen/ops/convolution.h>
@@ -8,6 +9,7 @@
 #include <array>
 
 #include "espalier/lanes/active_lanes.h"
+#include "espalier/lanes/lane_conv_cuda.h"
 
 namespace espalier::lanes {
 namespace {
@@ -27,6 +29,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lane_gradients(const at::Tensor& 
 
 void conv_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const ConvGeometry& geometry, const at::Tensor& entries, const at::Tensor& out) {
+#if ESPALIER_WITH_CUDA
+  if (takes_conv_cuda(x, weight))
+    return conv_by_cuda(ConvPass::kForward, x, weight, out, bias, geometry, entries);
+#endif
   for (int64_t lane = 0; lane < x.size(0); ++lane) {
     if (!is_active(entries, lane)) continue;
     out.select(0, lane).copy_(at::convolution(
@@ -39,17 +45,24 @@ void conv_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 void conv_backward_data(const at::Tensor& grad, const at::Tensor& weight, const ConvGeometry& geometry,
                         const at::Tensor& entries, const at::Tensor& of_x) {
+#if ESPALIER_WITH_CUDA
+  if (takes_conv_cuda(of_x, weight))
+    return conv_by_cuda(ConvPass::kData, of_x, weight, grad, {}, geometry, entries);
+#endif
   for (int64_t lane = 0; lane < of_x.size(0); ++lane) {
     if (!is_active(entries, lane)) continue;
     // The input gives its sizes and layout alone.
-    of_x.select(0, lane).copy_(std::get<0>(lane_gradients(grad.select(0, lane), of_x.select(0, lane),
-                                                          weight.select(0, lane), geometry,
-                                                          {true, false, false})));
+    of_x.select(0, lane).copy_(std::get<0>(lane_gradients(
+        grad.select(0, lane), of_x.select(0, lane), weight.select(0, lane), geometry, {true, false, false})));
   }
 }
 
 void conv_backward_weight(const at::Tensor& grad, const at::Tensor& x, const ConvGeometry& geometry,
                           const at::Tensor& entries, const at::Tensor& of_weight) {
+#if ESPALIER_WITH_CUDA
+  if (takes_conv_cuda(x, of_weight))
+    return conv_by_cuda(ConvPass::kWeight, x, of_weight, grad, {}, geometry, entries);
+#endif
   for (int64_t lane = 0; lane < x.size(0); ++lane) {
     if (!is_active(entries, lane)) continue;
     const at::Tensor to = of_weight.select(0, lane);

@@ -7,6 +7,10 @@
 
 #include "espalier/lanes/active_lanes.h"
 #include "espalier/lanes/lane_tensor.h"
+#if ESPALIER_WITH_CUDA
+#include "espalier/lanes/lane_head_kernel.h"
+#include "espalier/lanes/lane_launch.h"
+#endif
 
 namespace espalier::lanes {
 namespace {
@@ -56,6 +60,25 @@ at::Tensor widened(const at::Tensor& x, const at::Tensor& weight) {
   return wide;
 }
 
+#if ESPALIER_WITH_CUDA
+bool takes_kernel(const at::Tensor& x, const at::Tensor& weight) {
+  return x.is_cuda() && has_kernel_type(x) && weight.scalar_type() == wide_type(x);
+}
+
+LinearArgs args_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& entries) {
+  LinearArgs args;
+  args.lanes = static_cast<int32_t>(x.size(0));
+  args.batch = static_cast<int32_t>(x.size(1));
+  args.in_features = static_cast<int32_t>(x.size(2));
+  args.out_features = static_cast<int32_t>(weight.size(1));
+  args.type = kernel_type(x);
+  args.entries = entries_of(entries);
+  args.x = stack_of(x);
+  args.weight = stack_of(weight);
+  return args;
+}
+#endif
+
 struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
@@ -63,6 +86,17 @@ struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
     ctx->save_for_backward({x, weight, entries});
     ctx->saved_data["has_bias"] = bias.has_value();
     const at::Tensor out = empty_lanes({x.size(0), x.size(1), weight.size(1)}, weight.options());
+#if ESPALIER_WITH_CUDA
+    if (takes_kernel(x, weight)) {
+      const c10::cuda::CUDAGuard guard(x.device());
+      const at::Tensor read = dense_lanes(x);
+      LinearArgs args = args_of(read, weight, entries);
+      if (bias) args.bias = stack_of(*bias);
+      args.out = stack_of(out);
+      if (out.numel() > 0) C10_CUDA_CHECK(launch_linear_forward(args, stream_of(x)));
+      return out;
+    }
+#endif
     loop_forward(widened(x, weight), weight, bias.value_or(at::Tensor()), entries, out);
     return out;
   }
@@ -77,6 +111,19 @@ struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
     const at::Tensor of_bias = ctx->saved_data["has_bias"].toBool()
                                    ? wanted(2, {weight.size(0), weight.size(1)}, weight)
                                    : at::Tensor();
+#if ESPALIER_WITH_CUDA
+    if (takes_kernel(x, weight)) {
+      const c10::cuda::CUDAGuard guard(x.device());
+      const at::Tensor read = dense_lanes(x), grad = dense_lanes(grads[0]);
+      LinearArgs args = args_of(read, weight, entries);
+      args.out = stack_of(grad);
+      args.of_x = stack_of(of_x);
+      args.of_weight = stack_of(of_weight);
+      args.of_bias = stack_of(of_bias);
+      if (grad.size(0) > 0 && grad.size(2) > 0) C10_CUDA_CHECK(launch_linear_backward(args, stream_of(x)));
+      return {of_x, of_weight, of_bias};
+    }
+#endif
     loop_backward(grads[0], widened(x, weight), weight, entries, of_x, of_weight, of_bias);
     return {of_x, of_weight, of_bias};
   }

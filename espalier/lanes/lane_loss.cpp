@@ -5,6 +5,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "espalier/lanes/lane_tensor.h"
+#if ESPALIER_WITH_CUDA
+#include <ATen/ops/zeros.h>
+
+#include "espalier/lanes/lane_head_kernel.h"
+#include "espalier/lanes/lane_launch.h"
+#endif
 
 namespace espalier::lanes {
 namespace {
@@ -32,6 +38,57 @@ struct LaneTargets {
         labels(at::where(valid, all_labels.select(0, lane).unsqueeze(1), 0)),
         divisor(valid.sum(type).clamp_min(1)) {}
 };
+
+#if ESPALIER_WITH_CUDA
+LossArgs args_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+  LossArgs args;
+  args.lanes = static_cast<int32_t>(logits.size(0));
+  args.batch = static_cast<int32_t>(logits.size(1));
+  args.classes = static_cast<int32_t>(logits.size(2));
+  args.type = kernel_type(logits);
+  args.logits = stack_of(logits);
+  args.labels = labels.const_data_ptr<int64_t>();
+  args.labels_stride = labels.stride(0);
+  if (mask.defined()) {
+    args.mask = mask.const_data_ptr<bool>();
+    args.mask_stride = mask.stride(0);
+  }
+  return args;
+}
+
+// [L,B] with dense rows.
+at::Tensor dense_rows(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.size(1) <= 1 || tensor.stride(1) == 1 ? tensor : tensor.clone();
+}
+
+struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernelFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, at::Tensor labels,
+                            const std::optional<at::Tensor>& given_mask, double smoothing) {
+    const at::Tensor mask = given_mask.value_or(at::Tensor());
+    const c10::cuda::CUDAGuard guard(given.device());
+    const at::Tensor logits = dense_lanes(given);
+    const at::Tensor loss = at::zeros({logits.size(0)}, logits.options().dtype(wide_type(logits)));
+    LossArgs args = args_of(logits, labels, mask);
+    args.smoothing = smoothing;
+    args.loss = {loss.data_ptr(), 1};
+    if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_forward(args, stream_of(logits)));
+    ctx->save_for_backward({logits, labels, mask});
+    ctx->saved_data["smoothing"] = smoothing;
+    return loss;
+  }
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &logits = saved[0], of_logits = empty_lanes(logits.sizes(), logits.options());
+    const c10::cuda::CUDAGuard guard(logits.device());
+    LossArgs args = args_of(logits, saved[1], saved[2]);
+    args.smoothing = ctx->saved_data["smoothing"].toDouble();
+    args.loss = {grads[0].data_ptr(), grads[0].stride(0)};
+    args.of_logits = stack_of(of_logits);
+    if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_backward(args, stream_of(logits)));
+    return {of_logits, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+#endif
 
 struct LaneCrossEntropyFunction : torch::autograd::Function<LaneCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, at::Tensor labels,
@@ -91,11 +148,31 @@ at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels
   check(logits, labels, mask, "lane_cross_entropy");
   TORCH_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
               "lane_cross_entropy: label_smoothing: want 0 to 1, got ", label_smoothing);
+#if ESPALIER_WITH_CUDA
+  if (logits.is_cuda() && has_kernel_type(logits))
+    return CrossEntropyKernelFunction::apply(logits, dense_rows(labels),
+                                             mask.defined() ? std::optional(dense_rows(mask)) : std::nullopt,
+                                             label_smoothing);
+#endif
   return LaneCrossEntropyFunction::apply(logits, labels, valid_samples(labels, mask), label_smoothing);
 }
 
 LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
   check(logits, labels, mask, "lane_accuracy");
+#if ESPALIER_WITH_CUDA
+  if (logits.is_cuda() && has_kernel_type(logits)) {
+    const c10::cuda::CUDAGuard guard(logits.device());
+    const at::Tensor read = dense_lanes(logits.detach());
+    const at::Tensor own_labels = dense_rows(labels), own_mask = dense_rows(mask);
+    const LaneAccuracy accuracy{.num_correct = at::zeros({logits.size(0)}, labels.options()),
+                                .num_valid = at::zeros({logits.size(0)}, labels.options())};
+    LossArgs args = args_of(read, own_labels, own_mask);
+    args.num_correct = accuracy.num_correct.mutable_data_ptr<int64_t>();
+    args.num_valid = accuracy.num_valid.mutable_data_ptr<int64_t>();
+    if (logits.numel() > 0) C10_CUDA_CHECK(launch_accuracy(args, stream_of(read)));
+    return accuracy;
+  }
+#endif
   const at::Tensor valid = valid_samples(labels, mask);
   // Integers: exact in any order, so all lanes at once.
   const at::Tensor correct = (logits.detach().argmax(2) == labels).logical_and(valid);

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "espalier/lanes/active_lanes.h"
+#include "espalier/lanes/lane_norm_cuda.h"
 #include "espalier/lanes/lane_pool.h"
 #include "espalier/lanes/lane_tensor.h"
 
@@ -73,6 +74,7 @@ void move_running(const at::Tensor& running, const at::Tensor& batch, const at::
   running.copy_(at::where(count > 0, old * (1 - momentum) + batch.view_as(running) * momentum, old));
 }
 
+// The loop over lanes.
 struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, Norm norm) {
@@ -180,6 +182,9 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& mask
 at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const BatchNormCall& call) {
   check(x, weight, call.mask, "lane_batch_norm2d");
+#if ESPALIER_WITH_CUDA
+  if (takes_norm_kernel(x)) return batch_norm_by_kernel(x, weight, bias, call);
+#endif
   const at::Tensor normed = LaneNormFunction::apply(x, weight, bias,
                                                     Norm{.over = Over::kBatch,
                                                          .groups = x.size(2),
@@ -196,6 +201,9 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
 at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                            const GroupNormCall& call) {
   check(x, weight, call.mask, "lane_group_norm");
+#if ESPALIER_WITH_CUDA
+  if (takes_norm_kernel(x)) return group_norm_by_kernel(x, weight, bias, call);
+#endif
   return LaneNormFunction::apply(x, weight, bias,
                                  Norm{.over = Over::kGroup,
                                       .groups = call.groups,

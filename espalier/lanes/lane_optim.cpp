@@ -6,6 +6,10 @@
 #include <c10/core/GradMode.h>
 
 #include "espalier/lanes/lane_tensor.h"
+#if ESPALIER_WITH_CUDA
+#include "espalier/lanes/lane_launch.h"
+#include "espalier/lanes/parameter_table.h"
+#endif
 
 namespace espalier::lanes {
 namespace {
@@ -91,6 +95,22 @@ LaneSGD::LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& o
 }
 
 void LaneSGD::update(const at::Tensor& apply) {
+#if ESPALIER_WITH_CUDA
+  if (takes_update_kernel(parameters())) {
+    const SgdScalars scalars{options_.momentum, options_.weight_decay, options_.nesterov};
+    const auto stream = stream_of(apply);
+    for_tables(
+        parameters(),
+        [&](ParameterEntry& entry, size_t i) {
+          if (options_.momentum > 0) entry.first = state_at(momenta_ + i).data_ptr();
+        },
+        [&](const ParameterTable& table, size_t) {
+          C10_CUDA_CHECK(launch_sgd(table, scalars, apply.const_data_ptr<bool>(),
+                                    learning_rates.const_data_ptr(), stream));
+        });
+    return;
+  }
+#endif
   for (size_t i = 0; i < parameters().size(); ++i) {
     const LaneParameter& parameter = *parameters()[i];
     const at::Tensor value = parameter.value().detach();
@@ -124,6 +144,24 @@ void LaneAdamW::update(const at::Tensor& apply) {
   const at::Tensor step_sizes = rates / (1 - power1);         // [L] f64
   const at::Tensor root_correction = (1 - power2).sqrt();     // [L] f64
   const at::Tensor kept = 1 - rates * options_.weight_decay;  // [L] f64
+#if ESPALIER_WITH_CUDA
+  if (takes_update_kernel(parameters())) {
+    const AdamScalars scalars{options_.beta1, options_.beta2, options_.eps};
+    const auto stream = stream_of(apply);
+    for_tables(
+        parameters(),
+        [&](ParameterEntry& entry, size_t i) {
+          entry.first = state_at(means_ + i).data_ptr();
+          entry.second = state_at(squares_ + i).data_ptr();
+        },
+        [&](const ParameterTable& table, size_t) {
+          C10_CUDA_CHECK(
+              launch_adamw(table, scalars, apply.const_data_ptr<bool>(), step_sizes.const_data_ptr<double>(),
+                           root_correction.const_data_ptr<double>(), kept.const_data_ptr<double>(), stream));
+        });
+    return;
+  }
+#endif
   for (size_t i = 0; i < parameters().size(); ++i) {
     const LaneParameter& parameter = *parameters()[i];
     const at::Tensor value = parameter.value().detach(), grad = parameter.gradient();

@@ -23,9 +23,11 @@ class LaneParameter {
 
   // A leaf that has its gradient from birth: autograd would lay the first one out as contiguous, since a
   // stack with gaps between its lanes is not dense. See lane_backward().
-  const at::Tensor& value() const { return value_; }               // [L,...] master
-  const at::Tensor& compute() const { return compute_; }           // [L,...]; the values' memory where the types are one
-  const at::Tensor& gradient() const { return value_.grad(); }     // [L,...] master type
+  const at::Tensor& value() const { return value_; }  // [L,...] master
+  const at::Tensor& compute() const {
+    return compute_;
+  }  // [L,...]; the values' memory where the types are one
+  const at::Tensor& gradient() const { return value_.grad(); }  // [L,...] master type
 
   // The compute copy follows the values: after they were initialised or loaded. Optimisers do it themselves.
   void refresh() const;

@@ -8,12 +8,87 @@
 
 #include "espalier/lanes/active_lanes.h"
 #include "espalier/lanes/lane_tensor.h"
+#if ESPALIER_WITH_CUDA
+#include "espalier/lanes/lane_head_kernel.h"
+#include "espalier/lanes/lane_launch.h"
+#endif
 
 namespace espalier::lanes {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+
+#if ESPALIER_WITH_CUDA
+bool takes_kernel(const at::Tensor& x) {
+  return x.is_cuda() && has_kernel_type(x) && format_of(x) == MemoryFormat::kChannelsLast &&
+         (x.size(0) == 0 || x.numel() / x.size(0) < int64_t{1} << 31);
+}
+
+PoolArgs args_of(at::IntArrayRef sizes, const at::Tensor& like, const at::Tensor& entries) {
+  PoolArgs args;
+  args.lanes = static_cast<int32_t>(sizes[0]);
+  args.batch = static_cast<int32_t>(sizes[1]);
+  args.channels = static_cast<int32_t>(sizes[2]);
+  args.height = static_cast<int32_t>(sizes[3]);
+  args.width = static_cast<int32_t>(sizes[4]);
+  args.type = kernel_type(like);
+  args.entries = entries_of(entries);
+  return args;
+}
+
+struct MaxPoolKernelFunction : torch::autograd::Function<MaxPoolKernelFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given) {
+    const c10::cuda::CUDAGuard guard(given.device());
+    const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
+    const at::Tensor out =
+        empty_lanes({x.size(0), x.size(1), x.size(2), x.size(3) / 2, x.size(4) / 2}, x.options());
+    PoolArgs args = args_of(x.sizes(), x, entries);
+    args.x = stack_of(x);
+    args.out = stack_of(out);
+    if (out.numel() > 0) C10_CUDA_CHECK(launch_max_pool_forward(args, stream_of(x)));
+    ctx->save_for_backward({x, entries});
+    return out;
+  }
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const c10::cuda::CUDAGuard guard(x.device());
+    const at::Tensor grad = for_kernel(grads[0]), of_x = empty_lanes(x.sizes(), x.options());
+    PoolArgs args = args_of(x.sizes(), x, saved[1]);
+    args.x = stack_of(x);
+    args.out = stack_of(grad);
+    args.of_x = stack_of(of_x);
+    if (x.numel() > 0) C10_CUDA_CHECK(launch_max_pool_backward(args, stream_of(x)));
+    return {of_x};
+  }
+};
+
+struct AveragePoolKernelFunction : torch::autograd::Function<AveragePoolKernelFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given) {
+    const c10::cuda::CUDAGuard guard(given.device());
+    const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
+    const at::Tensor out = empty_lanes({x.size(0), x.size(1), x.size(2)}, x.options());
+    PoolArgs args = args_of(x.sizes(), x, entries);
+    args.x = stack_of(x);
+    args.out = stack_of(out);
+    if (out.numel() > 0) C10_CUDA_CHECK(launch_average_pool_forward(args, stream_of(x)));
+    ctx->saved_data["sizes"] = x.sizes();
+    ctx->save_for_backward({entries});
+    return out;
+  }
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const std::vector<int64_t> sizes = ctx->saved_data["sizes"].toIntVector();
+    const c10::cuda::CUDAGuard guard(grads[0].device());
+    const at::Tensor grad = dense_lanes(grads[0]), of_x = empty_lanes(sizes, grads[0].options());
+    PoolArgs args = args_of(sizes, grad, ctx->get_saved_variables()[0]);
+    args.out = stack_of(grad);
+    args.of_x = stack_of(of_x);
+    if (of_x.numel() > 0) C10_CUDA_CHECK(launch_average_pool_backward(args, stream_of(grad)));
+    return {of_x};
+  }
+};
+#endif
 
 struct LaneMaxPoolFunction : torch::autograd::Function<LaneMaxPoolFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
@@ -76,11 +151,17 @@ at::Tensor lane_max_pool2x2(const at::Tensor& x) {
   check_stacked(x, "lane_max_pool2x2", "x");
   TORCH_CHECK(x.size(3) >= 2 && x.size(4) >= 2, "lane_max_pool2x2: x: want at least 2 x 2 pixels, got ",
               x.sizes());
+#if ESPALIER_WITH_CUDA
+  if (takes_kernel(x)) return MaxPoolKernelFunction::apply(x);
+#endif
   return LaneMaxPoolFunction::apply(x);
 }
 
 at::Tensor lane_global_average_pool(const at::Tensor& x) {
   check_stacked(x, "lane_global_average_pool", "x");
+#if ESPALIER_WITH_CUDA
+  if (takes_kernel(x)) return AveragePoolKernelFunction::apply(x);
+#endif
   return LaneAveragePoolFunction::apply(x);
 }
 

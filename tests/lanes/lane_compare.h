@@ -28,6 +28,29 @@ struct Layer {
   int64_t lanes() const { return inputs[0].size(0); }
 };
 
+// Where layers are compared. The CPU, unless an OnCuda lives.
+inline c10::Device& test_device() {
+  static c10::Device device = c10::kCPU;
+  return device;
+}
+
+// Compares on the GPU, with fp32 convolutions as exact as the CPU's.
+class OnCuda {
+ public:
+  OnCuda() {
+    test_device() = c10::Device(c10::kCUDA, 0);
+    at::globalContext().setAllowTF32CuDNN(false);
+    at::globalContext().setDeterministicCuDNN(true);
+  }
+  ~OnCuda() { test_device() = c10::kCPU; }
+};
+
+// What a layer's own bits are compared in: fp32, and on CUDA, where they are other kernels, bf16 and f16.
+inline std::vector<at::ScalarType> narrow_types() {
+  if (test_device().is_cpu()) return {at::kFloat};
+  return {at::kFloat, at::kBFloat16, at::kHalf};
+}
+
 // A number drawn from [low, high].
 class Dice {
  public:
@@ -47,14 +70,14 @@ inline at::Tensor stacked_copy(const at::Tensor& from, at::ScalarType type) {
 }
 
 inline at::Tensor random_lanes(at::IntArrayRef sizes) {
-  return stacked_copy(at::randn(sizes, at::kDouble), at::kDouble);
+  return stacked_copy(at::randn(sizes, at::kDouble).to(test_device()), at::kDouble);
 }
 
 // Masks with at least `least` samples a lane.
 inline at::Tensor random_mask(int64_t lanes, int64_t batch, int64_t least) {
   at::Tensor mask = at::rand({lanes, batch}) < 0.6;
   mask.slice(1, 0, least).fill_(true);
-  return mask;
+  return mask.to(test_device());
 }
 
 inline Tensors map(const Tensors& tensors, const std::function<at::Tensor(const at::Tensor&)>& function) {
@@ -126,7 +149,7 @@ inline double distance(const at::Tensor& a, const at::Tensor& b) {
 
 // Within 1e-9 of the largest value in f64; in narrower types, an error at most twice torch's own (and at
 // least one rounding of the largest value: torch may be exact by luck).
-inline void expect_equals_torch(const Layer& layer) {
+inline void expect_equals_torch(const Layer& layer, std::vector<at::ScalarType> types) {
   const at::Tensor grad = output_grad(layer);
   const Tensors exact = run(layer.stacked, leaves(layer.inputs, at::kDouble), grad);
   const Tensors want = run_torch(layer, layer.inputs, grad);
@@ -134,7 +157,7 @@ inline void expect_equals_torch(const Layer& layer) {
     ASSERT_EQ(exact[i].sizes(), want[i].sizes()) << "result " << i;
     EXPECT_LE(distance(exact[i], want[i]), 1e-9 * largest(want[i])) << "result " << i;
   }
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
+  for (const auto type : types) {
     const auto narrow = [&](const at::Tensor& t) { return t.is_floating_point() ? t.to(type) : t; };
     const auto wide = [&](const at::Tensor& t) { return t.is_floating_point() ? t.to(at::kDouble) : t; };
     const Tensors rounded = map(layer.inputs, narrow);
@@ -142,12 +165,18 @@ inline void expect_equals_torch(const Layer& layer) {
     const Tensors truth = run_torch(layer, map(rounded, wide), wide(rounded_grad));
     const Tensors theirs = run_torch(layer, rounded, rounded_grad);
     const Tensors ours = run(layer.stacked, leaves(layer.inputs, type), rounded_grad);
-    const double epsilon = type == at::kFloat ? 0x1p-23 : 0x1p-7;
+    const double epsilon = type == at::kFloat ? 0x1p-23 : type == at::kHalf ? 0x1p-10 : 0x1p-7;
     for (size_t i = 0; i < truth.size(); ++i)
       EXPECT_LE(distance(ours[i], truth[i]),
                 std::max(2 * distance(theirs[i], truth[i]), epsilon * largest(truth[i])))
           << type << " result " << i;
   }
+}
+
+inline void expect_equals_torch(const Layer& layer) {
+  std::vector<at::ScalarType> types{at::kFloat, at::kBFloat16};
+  if (!test_device().is_cpu()) types.push_back(at::kHalf);
+  expect_equals_torch(layer, types);
 }
 
 inline void expect_same_bits(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
@@ -162,26 +191,31 @@ inline void expect_same_bits(const at::Tensor& a, const at::Tensor& b, const std
   }
 }
 
-// Every lane alone gives the bits that it gives among all.
+// Every lane alone gives the bits that it gives among all; and the same bits come again.
 inline void expect_same_alone(const Layer& layer) {
   const at::Tensor grad = output_grad(layer);
-  const Tensors all = run(layer.stacked, leaves(layer.inputs, at::kFloat), grad);
-  for (int64_t lane = 0; lane < layer.lanes(); ++lane) {
-    const auto cut = [&](const at::Tensor& t) {
-      return stacked_copy(t.slice(0, lane, lane + 1), t.scalar_type());
-    };
-    const Tensors alone = run(layer.stacked, leaves(map(layer.inputs, cut), at::kFloat), cut(grad));
+  for (const auto type : narrow_types()) {
+    const Tensors all = run(layer.stacked, leaves(layer.inputs, type), grad);
+    const Tensors again = run(layer.stacked, leaves(layer.inputs, type), grad);
     for (size_t i = 0; i < all.size(); ++i)
-      expect_same_bits(all[i].slice(0, lane, lane + 1), alone[i],
-                       "lane " + std::to_string(lane) + " result " + std::to_string(i));
+      expect_same_bits(all[i], again[i], "again, result " + std::to_string(i));
+    for (int64_t lane = 0; lane < layer.lanes(); ++lane) {
+      const auto cut = [&](const at::Tensor& t) {
+        return stacked_copy(t.slice(0, lane, lane + 1), t.scalar_type());
+      };
+      const Tensors alone = run(layer.stacked, leaves(map(layer.inputs, cut), type), cut(grad));
+      for (size_t i = 0; i < all.size(); ++i)
+        expect_same_bits(all[i].slice(0, lane, lane + 1), alone[i],
+                         "lane " + std::to_string(lane) + " result " + std::to_string(i));
+    }
   }
 }
 
 // NaN and Inf in one lane of any input, or of the gradient, change no bit of another lane.
-inline void expect_isolated(const Layer& layer) {
+inline void expect_isolated(const Layer& layer, at::ScalarType type) {
   const int64_t sick = layer.lanes() / 2;
   const at::Tensor grad = output_grad(layer);
-  const Tensors healthy = run(layer.stacked, leaves(layer.inputs, at::kFloat), grad);
+  const Tensors healthy = run(layer.stacked, leaves(layer.inputs, type), grad);
   for (size_t poisoned = 0; poisoned <= layer.inputs.size(); ++poisoned) {
     Tensors inputs = layer.inputs;
     at::Tensor sick_grad = grad.clone();
@@ -191,7 +225,7 @@ inline void expect_isolated(const Layer& layer) {
     const at::Tensor values = target.select(0, sick);
     values.fill_(std::numeric_limits<double>::quiet_NaN());
     if (values.dim() > 0) values.select(0, 0).fill_(std::numeric_limits<double>::infinity());
-    const Tensors results = run(layer.stacked, leaves(inputs, at::kFloat), sick_grad);
+    const Tensors results = run(layer.stacked, leaves(inputs, type), sick_grad);
     for (size_t i = 0; i < results.size(); ++i)
       for (int64_t lane = 0; lane < layer.lanes(); ++lane)
         if (lane != sick)
@@ -200,16 +234,21 @@ inline void expect_isolated(const Layer& layer) {
   }
 }
 
+inline void expect_isolated(const Layer& layer) {
+  for (const auto type : narrow_types()) expect_isolated(layer, type);
+}
+
 // Every lane of the output and of every gradient is dense, aligned and, with five axes, channels-last.
 // Strides are read outright: where C == 1 or H == W == 1, is_contiguous() alone would pass other orders too.
 inline void expect_layout(const Layer& layer) {
-  for (const at::Tensor& result : run(layer.stacked, leaves(layer.inputs, at::kFloat), output_grad(layer))) {
-    const at::Tensor want = empty_lanes(result.sizes(), result.options());
-    EXPECT_EQ(result.strides(), want.strides()) << "sizes " << result.sizes();
-    if (result.dim() == 5) {
-      EXPECT_TRUE(is_stacked_channels_last(result));
+  for (const auto type : narrow_types())
+    for (const at::Tensor& result : run(layer.stacked, leaves(layer.inputs, type), output_grad(layer))) {
+      const at::Tensor want = empty_lanes(result.sizes(), result.options());
+      EXPECT_EQ(result.strides(), want.strides()) << "sizes " << result.sizes();
+      if (result.dim() == 5) {
+        EXPECT_TRUE(is_stacked_channels_last(result));
+      }
     }
-  }
 }
 
 // Gradients against central differences in double.

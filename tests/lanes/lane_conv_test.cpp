@@ -2,6 +2,7 @@
 
 #include "espalier/lanes/lane_gradients.h"
 #include "tests/lanes/lane_compare.h"
+#include "tests/support/cuda.h"
 #include "tests/support/message.h"
 
 namespace espalier::lanes {
@@ -25,7 +26,7 @@ Layer conv_layer(at::IntArrayRef x, at::IntArrayRef weight, const ConvGeometry& 
                      has_bias ? random_lanes({weight[0], weight[1]}) : at::Tensor()}};
 }
 
-TEST(LaneConv, EqualsTorchLaneByLaneOverRandomShapes) {
+void expect_contracts_over_random_shapes() {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
@@ -38,6 +39,37 @@ TEST(LaneConv, EqualsTorchLaneByLaneOverRandomShapes) {
         conv_layer({lanes, dice.roll(1, 7), channels, dice.roll(kernel, 11), dice.roll(kernel, 11)},
                    {lanes, filters, channels / groups, kernel, kernel}, geometry, dice.roll(0, 1) == 1));
   }
+}
+
+TEST(LaneConv, EqualsTorchLaneByLaneOverRandomShapes) {
+  expect_contracts_over_random_shapes();
+}
+
+TEST(LaneConvCuda, EqualsTorchLaneByLaneOverRandomShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_contracts_over_random_shapes();
+}
+
+// Shapes that the kernels of all lanes take: channels and filters that are multiples of 8, or few channels;
+// odd sizes, one lane, one pixel, more filters than a tile.
+TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  for (uint64_t seed = 0; seed < 32; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const bool narrow = dice.roll(0, 2) == 0;
+    const int64_t lanes = dice.roll(1, 4), kernel = narrow ? 3 : 1 + 2 * dice.roll(0, 2);
+    const int64_t channels = narrow ? dice.roll(1, 5) : 8 * dice.roll(1, 6), filters = 8 * dice.roll(1, 9);
+    const ConvGeometry geometry{.stride = narrow ? 1 : dice.roll(1, 2), .padding = dice.roll(0, kernel / 2)};
+    testing::expect_contracts(
+        conv_layer({lanes, dice.roll(1, 9), channels, dice.roll(kernel, 13), dice.roll(kernel, 13)},
+                   {lanes, filters, channels, kernel, kernel}, geometry, dice.roll(0, 1) == 1));
+  }
+  testing::expect_contracts(conv_layer({2, 40, 3, 33, 31}, {2, 8, 3, 3, 3}, {.padding = 1}, false));
+  testing::expect_contracts(conv_layer({2, 33, 16, 17, 19}, {2, 136, 16, 3, 3}, {.padding = 1}, false));
+  testing::expect_contracts(conv_layer({1, 67, 8, 16, 16}, {1, 16, 8, 3, 3}, {.padding = 1}, false));
 }
 
 TEST(LaneConv, KeepsLanesChannelsLastWithOneChannelOrOnePixel) {

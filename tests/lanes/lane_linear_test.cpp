@@ -2,6 +2,7 @@
 
 #include "espalier/lanes/lane_gradients.h"
 #include "tests/lanes/lane_compare.h"
+#include "tests/support/cuda.h"
 #include "tests/support/message.h"
 
 namespace espalier::lanes {
@@ -22,13 +23,52 @@ Layer linear_layer(int64_t lanes, int64_t batch, int64_t in, int64_t out, bool h
                      has_bias ? random_lanes({lanes, out}) : at::Tensor()}};
 }
 
-TEST(LaneLinear, EqualsTorchLaneByLaneOverRandomShapes) {
+void expect_linear_contracts() {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     testing::expect_contracts(linear_layer(dice.roll(1, 5), dice.roll(1, 40), dice.roll(1, 40),
                                            dice.roll(1, 12), dice.roll(0, 1) == 1));
   }
+}
+
+TEST(LaneLinear, EqualsTorchLaneByLaneOverRandomShapes) {
+  expect_linear_contracts();
+}
+
+TEST(LaneLinearCuda, EqualsTorchLaneByLaneOverRandomShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_linear_contracts();
+  testing::expect_contracts(linear_layer(3, 512, 128, 10, true));
+}
+
+void expect_narrow_meets_wide() {
+  torch::manual_seed(2);
+  const at::Tensor x =
+      testing::stacked_copy(random_lanes({3, 33, 40}), at::kBFloat16).set_requires_grad(true);
+  const at::Tensor weight =
+      testing::stacked_copy(random_lanes({3, 7, 40}), at::kFloat).set_requires_grad(true);
+  const at::Tensor bias = testing::stacked_copy(random_lanes({3, 7}), at::kFloat).set_requires_grad(true);
+  const at::Tensor grad = testing::stacked_copy(random_lanes({3, 33, 7}), at::kFloat);
+  const at::Tensor out = lane_linear(x, weight, bias);
+  EXPECT_EQ(out.scalar_type(), at::kFloat);
+  const at::Tensor want = at::baddbmm(bias.unsqueeze(1), x.to(at::kFloat), weight.transpose(1, 2));
+  EXPECT_LE(testing::distance(out, want), 1e-5 * testing::largest(want));
+  const auto ours = torch::autograd::grad({out}, {x, weight, bias}, {grad});
+  const auto theirs = torch::autograd::grad({want}, {x, weight, bias}, {grad});
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_LE(testing::distance(ours[i], theirs[i]), (i == 0 ? 0x1p-7 : 1e-5) * testing::largest(theirs[i]));
+}
+
+TEST(LaneLinear, TakesNarrowValuesWithMasters) {
+  expect_narrow_meets_wide();
+}
+
+TEST(LaneLinearCuda, TakesNarrowValuesWithMasters) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_narrow_meets_wide();
 }
 
 TEST(LaneLinear, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {

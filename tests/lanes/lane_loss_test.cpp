@@ -1,6 +1,7 @@
 #include "espalier/lanes/lane_loss.h"
 
 #include "tests/lanes/lane_compare.h"
+#include "tests/support/cuda.h"
 #include "tests/support/message.h"
 
 namespace espalier::lanes {
@@ -16,7 +17,7 @@ namespace F = torch::nn::functional;
 at::Tensor random_labels(int64_t lanes, int64_t batch, int64_t classes) {
   at::Tensor labels = at::randint(classes, {lanes, batch}, at::kLong);
   labels.slice(1, 1).masked_fill_(at::rand({lanes, batch - 1}) < 0.2, -100);
-  return labels;
+  return labels.to(testing::test_device());
 }
 
 // Inputs: logits, labels, mask. torch knows -100 alone, so the mask is written into the labels.
@@ -32,7 +33,7 @@ Layer loss_layer(int64_t lanes, int64_t batch, int64_t classes, double smoothing
                  masked ? random_mask(lanes, batch, 1) : at::Tensor()}};
 }
 
-TEST(LaneCrossEntropy, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+void expect_loss_contracts() {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
@@ -41,6 +42,30 @@ TEST(LaneCrossEntropy, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
     testing::expect_equals_torch(layer);
     testing::expect_same_alone(layer);
     testing::expect_isolated(layer);
+  }
+}
+
+TEST(LaneCrossEntropy, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  expect_loss_contracts();
+}
+
+TEST(LaneCrossEntropyCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_loss_contracts();
+}
+
+TEST(LaneAccuracyCuda, CountsAsTheCpuDoes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  torch::manual_seed(3);
+  for (const int64_t classes : {1, 2, 10, 33, 100}) {
+    const at::Tensor logits = at::randn({3, 70, classes}).round(), labels = random_labels(3, 70, classes);
+    const at::Tensor mask = random_mask(3, 70, 1);
+    logits[1][5][0] = std::numeric_limits<float>::quiet_NaN();
+    const LaneAccuracy want = lane_accuracy(logits, labels, mask);
+    const LaneAccuracy got = lane_accuracy(logits.to(at::kCUDA), labels.to(at::kCUDA), mask.to(at::kCUDA));
+    EXPECT_TRUE(at::equal(got.num_correct.cpu(), want.num_correct)) << classes;
+    EXPECT_TRUE(at::equal(got.num_valid.cpu(), want.num_valid)) << classes;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "espalier/lanes/lane_norm.h"
 
 #include "tests/lanes/lane_compare.h"
+#include "tests/support/cuda.h"
 #include "tests/support/message.h"
 
 namespace espalier::lanes {
@@ -29,34 +30,35 @@ at::Tensor of_valid(const at::Tensor& x, const at::Tensor& mask,
 Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask) {
   const int64_t lanes = sizes[0], channels = sizes[2];
   const at::Tensor means = random_lanes({lanes, channels}), variances = random_lanes({lanes, channels}).exp();
-  return {
-      .stacked =
-          [=](const Tensors& in) {
-            const LaneBatchNorm2d norm(in[0].size(0), in[0].size(2), in[0].options().requires_grad(false));
-            // Statistics differ by channel and not by lane, so that a lane alone has its own.
-            norm.running_mean.copy_(means[0].expand_as(norm.running_mean));
-            norm.running_var.copy_(variances[0].expand_as(norm.running_var));
-            return lane_batch_norm2d(in[0], in[1], in[2],
-                                     {.mode = mode,
-                                      .mask = in[3],
-                                      .running_mean = norm.running_mean,
-                                      .running_var = norm.running_var,
-                                      .activation = activation});
-          },
-      .torch =
-          [=](const Tensors& in) {
-            return activated(
-                of_valid(
-                    in[0], in[3],
-                    [&](const at::Tensor& x) {
-                      return F::batch_norm(
-                          x, means[0].to(x.scalar_type()).clone(), variances[0].to(x.scalar_type()).clone(),
-                          F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(mode == Mode::kTrain));
-                    }),
-                activation);
-          },
-      .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}), random_lanes({lanes, channels}),
-                 mask}};
+  return {.stacked =
+              [=](const Tensors& in) {
+                const auto type = in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+                const LaneBatchNorm2d norm(in[0].size(0), in[0].size(2),
+                                           in[0].options().dtype(type).requires_grad(false));
+                // Statistics differ by channel and not by lane, so that a lane alone has its own.
+                norm.running_mean.copy_(means[0].expand_as(norm.running_mean));
+                norm.running_var.copy_(variances[0].expand_as(norm.running_var));
+                return lane_batch_norm2d(in[0], in[1], in[2],
+                                         {.mode = mode,
+                                          .mask = in[3],
+                                          .running_mean = norm.running_mean,
+                                          .running_var = norm.running_var,
+                                          .activation = activation});
+              },
+          .torch =
+              [=](const Tensors& in) {
+                return activated(of_valid(in[0], in[3],
+                                          [&](const at::Tensor& x) {
+                                            return F::batch_norm(
+                                                x, means[0].to(x.scalar_type()).clone(),
+                                                variances[0].to(x.scalar_type()).clone(),
+                                                F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(
+                                                    mode == Mode::kTrain));
+                                          }),
+                                 activation);
+              },
+          .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}),
+                     random_lanes({lanes, channels}), mask}};
 }
 
 Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activation, const at::Tensor& mask) {
@@ -77,17 +79,94 @@ Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activat
                      mask}};
 }
 
-TEST(LaneBatchNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+void expect_batch_norm_contracts(int64_t most_channels) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t lanes = dice.roll(1, 5), batch = dice.roll(3, 9);
     const at::Tensor mask = dice.roll(0, 2) > 0 ? random_mask(lanes, batch, 3) : at::Tensor();
-    testing::expect_contracts(
-        batch_norm_layer({lanes, batch, dice.roll(1, 9), dice.roll(1, 6), dice.roll(1, 6)},
-                         dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
-                         dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
+    testing::expect_contracts(batch_norm_layer(
+        {lanes, batch, dice.roll(0, 1) ? dice.roll(1, 9) : 8 * dice.roll(1, most_channels / 8),
+         dice.roll(1, 6), dice.roll(1, 6)},
+        dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
+        dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
   }
+}
+
+TEST(LaneBatchNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  expect_batch_norm_contracts(8);
+}
+
+TEST(LaneBatchNormCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_batch_norm_contracts(400);
+  // Parts of a lane, and a mean far from zero.
+  Layer large = batch_norm_layer({2, 33, 24, 32, 31}, Mode::kTrain, Activation::kRelu, random_mask(2, 33, 3));
+  large.inputs[0] = testing::stacked_copy(large.inputs[0] + 30, at::kDouble);
+  testing::expect_equals_torch(large, {at::kFloat});
+  testing::expect_same_alone(large);
+}
+
+// Norm, ReLU and pool as one; inputs as batch_norm_layer's. Rounded narrow values may tie or swap, so which
+// of a window's values wins is compared in wide types.
+Layer pooled_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask) {
+  Layer layer = batch_norm_layer(sizes, mode, activation, mask);
+  layer.stacked = [=](const Tensors& in) {
+    const auto options = in[1].options().requires_grad(false);
+    const at::Tensor mean = zero_lanes({in[0].size(0), in[0].size(2)}, options);
+    const at::Tensor var = zero_lanes({in[0].size(0), in[0].size(2)}, options);
+    mean.fill_(0.25);
+    var.fill_(1.5);
+    return lane_batch_norm2d(
+        in[0], in[1], in[2],
+        {.mode = mode,
+         .mask = in[3],
+         .running_mean = mean.to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
+         .running_var = var.to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
+         .activation = activation,
+         .pooling = Pooling::k2x2});
+  };
+  layer.torch = [=](const Tensors& in) {
+    const at::Tensor normed = activated(
+        of_valid(in[0], in[3],
+                 [&](const at::Tensor& x) {
+                   const auto options = x.options().requires_grad(false);
+                   return F::batch_norm(
+                       x, at::full({x.size(1)}, 0.25, options), at::full({x.size(1)}, 1.5, options),
+                       F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(mode == Mode::kTrain));
+                 }),
+        activation);
+    return at::max_pool2d(normed, {2, 2});
+  };
+  return layer;
+}
+
+void expect_pooled_contracts() {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t lanes = dice.roll(1, 4), batch = dice.roll(3, 9);
+    const at::Tensor mask = dice.roll(0, 2) > 0 ? random_mask(lanes, batch, 3) : at::Tensor();
+    const Layer layer = pooled_layer({lanes, batch, dice.roll(0, 1) ? dice.roll(1, 9) : 8 * dice.roll(1, 6),
+                                      dice.roll(2, 9), dice.roll(2, 9)},
+                                     dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
+                                     dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask);
+    testing::expect_equals_torch(layer, {at::kFloat});
+    testing::expect_same_alone(layer);
+    testing::expect_isolated(layer);
+    testing::expect_layout(layer);
+  }
+}
+
+TEST(LaneBatchNorm, PoolsAsTorchDoesAfterIt) {
+  expect_pooled_contracts();
+}
+
+TEST(LaneBatchNormCuda, PoolsAsTorchDoesAfterIt) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_pooled_contracts();
 }
 
 TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
@@ -177,7 +256,7 @@ TEST(LaneBatchNorm, HasTheGradientsOfFiniteDifferences) {
           batch_norm_layer({2, 5, 3, 2, 2}, mode, activation, random_mask(2, 5, 2)));
 }
 
-TEST(LaneGroupNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+void expect_group_norm_contracts() {
   for (uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
@@ -187,6 +266,18 @@ TEST(LaneGroupNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
         group_norm_layer({lanes, batch, groups * dice.roll(1, 5), dice.roll(2, 6), dice.roll(1, 6)}, groups,
                          dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
   }
+}
+
+TEST(LaneGroupNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  expect_group_norm_contracts();
+}
+
+TEST(LaneGroupNormCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_group_norm_contracts();
+  testing::expect_contracts(group_norm_layer({2, 5, 64, 16, 16}, 4, Activation::kRelu, random_mask(2, 5, 1)));
+  testing::expect_contracts(group_norm_layer({2, 3, 24, 7, 5}, 3, Activation::kNone, {}));
 }
 
 TEST(LaneGroupNorm, HasTheGradientsOfFiniteDifferences) {

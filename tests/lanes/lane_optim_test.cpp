@@ -5,6 +5,7 @@
 
 #include "espalier/lanes/lane_gradients.h"
 #include "tests/lanes/lane_compare.h"
+#include "tests/support/cuda.h"
 #include "tests/support/message.h"
 
 namespace espalier::lanes {
@@ -233,6 +234,62 @@ TEST(LaneOptim, ShowsMoreEntriesOfStateThatNeverMoves) {
     }
     for (int64_t lane = 0; lane < 3; ++lane) expect_same_lane(*a, lane, *b, lane);
   }
+}
+
+// The same gradients give the same bits as on the CPU: operations that round once, in the same order.
+TEST(LaneOptimCuda, UpdatesAsTheCpuDoesBitForBit) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const Kind kind : kAllKinds) {
+    Population cpu(5, at::kFloat);
+    std::deque<LaneParameter> owned;
+    std::vector<LaneParameter*> parameters;
+    for (const LaneParameter* parameter : cpu.parameters) {
+      owned.emplace_back(parameter->value().sizes(), at::TensorOptions(at::kFloat).device(at::kCUDA),
+                         at::kBFloat16);
+      owned.back().storage().copy_(parameter->storage());
+      owned.back().refresh();
+      parameters.push_back(&owned.back());
+    }
+    const auto want = make(kind, cpu.parameters), got = make(kind, parameters);
+    set_rates(*want);
+    set_rates(*got);
+    want->frozen[3] = true;
+    got->frozen[3] = true;
+    for (int step = 0; step < kSteps; ++step) {
+      cpu.draw_gradients(step);
+      for (size_t i = 0; i < parameters.size(); ++i)
+        parameters[i]->gradient().copy_(cpu.parameters[i]->gradient());
+      const at::Tensor norms = lane_gradient_norms(parameters),
+                       expected = lane_gradient_norms(cpu.parameters);
+      EXPECT_LE(testing::distance(norms.cpu(), expected), 1e-5 * testing::largest(expected));
+      clip_lane_gradients_(cpu.parameters, expected.to(at::kFloat), 7);
+      clip_lane_gradients_(parameters, expected.to(at::kFloat).to(at::kCUDA), 7);
+      want->step();
+      got->step();
+    }
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      testing::expect_same_bits(parameters[i]->value().detach().cpu(), cpu.parameters[i]->value().detach(),
+                                "value");
+      testing::expect_same_bits(parameters[i]->compute().cpu(),
+                                cpu.parameters[i]->value().detach().to(at::kBFloat16), "copy");
+    }
+    for (size_t i = 0; i < want->state().size(); ++i)
+      testing::expect_same_bits(got->state()[i].cpu(), want->state()[i], "state");
+  }
+}
+
+TEST(LaneGradientsCuda, AreWrittenForStacksOfAnySize) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const auto options = at::TensorOptions(at::kFloat).device(at::kCUDA);
+  LaneParameter host({3, 5, 3, 3, 3}, options, at::kFloat), seeds({2, 7}, options, at::kFloat),
+      unused({2, 4}, options, at::kFloat);
+  for (const LaneParameter* parameter : {&host, &seeds, &unused}) parameter->gradient().fill_(77);
+  host.storage().fill_(2);
+  lane_backward((host.value() * host.value()).sum({1, 2, 3, 4}) + seeds.value().sum(),
+                {&host, &seeds, &unused});
+  EXPECT_TRUE(at::equal(host.gradient().cpu(), at::full({3, 5, 3, 3, 3}, 4.0)));
+  EXPECT_TRUE(at::equal(seeds.gradient().cpu(), at::full({2, 7}, 3.0)));
+  EXPECT_EQ(testing::largest(unused.gradient()), 0);
 }
 
 TEST(LaneOptim, LetsComputeCopiesFollow) {

@@ -1,0 +1,27 @@
+// How the convolutions of lanes are done on CUDA: by a kernel of all lanes at once, or by cuDNN lane by lane
+// on parallel branches. Chosen once for a pass and shape, by measuring where that is allowed.
+//
+// Kept true: once chosen, a pass and shape is always done the same way, for the life of the process; nothing
+// is measured while a step is being captured, nor with kFixed, whose choices depend on the shape alone and
+// are deterministic.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace espalier::lanes {
+
+enum class ConvChoosing {
+  kMeasure,  // time the candidates at first sight
+  kFixed,    // what was recorded, else the kernel of all lanes where it takes the shape, else cuDNN's first
+             // deterministic plan
+};
+void set_conv_choosing(ConvChoosing choosing);
+
+// "forward 8x512x32x16x16 64 filters 3x3 stride 1 padding 1 groups 1 BFloat16" -> "lanes", or "cudnn 3": the
+// plan's place in cuDNN's own list. To be saved with a run, and given back to repeat it.
+using ConvChoices = std::map<std::string, std::string>;
+ConvChoices conv_choices();
+void set_conv_choices(const ConvChoices& choices);  // refuses one that cannot be read
+
+}  // namespace espalier::lanes

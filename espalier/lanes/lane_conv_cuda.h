@@ -1,0 +1,20 @@
+// The passes of a stacked convolution on CUDA: by the kernel of all lanes or by cuDNN, as conv_choice.h says.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "espalier/lanes/cudnn_plan.h"
+#include "espalier/lanes/lane_conv.h"
+
+namespace espalier::lanes {
+
+// Channels-last stacks on CUDA, in a type that kernels take, square filters.
+bool takes_conv_cuda(const at::Tensor& x, const at::Tensor& weight);
+
+// x [L,B,C,H,W], weight [L,K,C/groups,k,k], out [L,B,K,H',W']: of these the pass writes one (of_x, of_weight
+// or the output) and reads the others. Types are x's but for the weight's gradient, which may be wider.
+// bias: forward alone.
+void conv_by_cuda(ConvPass pass, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out,
+                  const at::Tensor& bias, const ConvGeometry& geometry, const at::Tensor& entries);
+
+}  // namespace espalier::lanes

@@ -1,0 +1,128 @@
+// The linear map of all lanes. Small by nature (a classifier of ten classes, a gate of a few channels), so
+// plain sums: a warp a sample forward and for the gradient of x, a block an output for the weights'.
+// Deterministic: sums are shared out over a warp or block by the shape of a lane alone.
+#include "espalier/lanes/lane_head_kernel.h"
+#include "espalier/lanes/vector_access.cuh"
+
+namespace espalier::lanes {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr int kWarps = kThreads / kWarp;
+
+template <class W>
+__device__ inline W warp_sum(W value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
+  const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride +
+                     static_cast<int64_t>(sample) * args.in_features;
+  const W* const weight = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride;
+  W* const out = static_cast<W*>(args.out.data) + lane * args.out.lane_stride +
+                 static_cast<int64_t>(sample) * args.out_features;
+  for (int o = 0; o < args.out_features; ++o) {
+    W sum = 0;
+    for (int i = in_warp; i < args.in_features; i += kWarp)
+      sum += widen<T>(x[i]) * weight[static_cast<int64_t>(o) * args.in_features + i];
+    sum = warp_sum(sum);
+    if (in_warp == 0)
+      out[o] = args.bias.data == nullptr
+                   ? sum
+                   : sum + (static_cast<const W*>(args.bias.data) + lane * args.bias.lane_stride)[o];
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) of_x_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
+  const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride +
+                        static_cast<int64_t>(sample) * args.out_features;
+  const W* const weight = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride;
+  T* const of_x = static_cast<T*>(args.of_x.data) + lane * args.of_x.lane_stride +
+                  static_cast<int64_t>(sample) * args.in_features;
+  for (int i = in_warp; i < args.in_features; i += kWarp) {
+    W sum = 0;
+    for (int o = 0; o < args.out_features; ++o) sum += grad[o] * weight[static_cast<int64_t>(o) * args.in_features + i];
+    of_x[i] = narrow<T>(sum);
+  }
+}
+
+// blockIdx.x: output, blockIdx.y: lane. Threads: 32 inputs across, 8 share the samples out; input -1 is the
+// bias.
+template <class T>
+__global__ void __launch_bounds__(kThreads) of_weight_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  __shared__ W shared[kThreads];
+  const int o = blockIdx.x, lane = blockIdx.y, tx = threadIdx.x % kWarp, ty = threadIdx.x / kWarp;
+  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride;
+  const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride + o;
+  for (int first = args.of_bias.data == nullptr ? 0 : -kWarp; first < args.in_features; first += kWarp) {
+    const bool of_bias = first < 0;
+    const int i = first + tx;
+    W sum = 0;
+    if (of_bias ? tx == 0 : i < args.in_features)
+      for (int sample = ty; sample < args.batch; sample += kWarps) {
+        const W g = grad[static_cast<int64_t>(sample) * args.out_features];
+        sum += of_bias ? g : g * widen<T>(x[static_cast<int64_t>(sample) * args.in_features + i]);
+      }
+    __syncthreads();
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    if (ty != 0) continue;
+    for (int other = 1; other < kWarps; ++other) sum += shared[tx + other * kWarp];
+    if (of_bias && tx == 0)
+      (static_cast<W*>(args.of_bias.data) + lane * args.of_bias.lane_stride)[o] = sum;
+    else if (!of_bias && i < args.in_features && args.of_weight.data != nullptr)
+      (static_cast<W*>(args.of_weight.data) + lane * args.of_weight.lane_stride)[static_cast<int64_t>(o) * args.in_features + i] = sum;
+  }
+}
+
+template <class T>
+cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
+  const dim3 samples((args.batch + kWarps - 1) / kWarps, args.lanes);
+  if (!backward) {
+    forward_kernel<T><<<samples, kThreads, 0, stream>>>(args);
+    return cudaGetLastError();
+  }
+  if (args.of_x.data != nullptr) of_x_kernel<T><<<samples, kThreads, 0, stream>>>(args);
+  if (args.of_weight.data != nullptr || args.of_bias.data != nullptr)
+    of_weight_kernel<T><<<dim3(args.out_features, args.lanes), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
+  switch (args.type) {
+    case KernelType::kF32:
+      return launch<float>(args, backward, stream);
+    case KernelType::kF64:
+      return launch<double>(args, backward, stream);
+    case KernelType::kBf16:
+      return launch<__nv_bfloat16>(args, backward, stream);
+    case KernelType::kF16:
+      return launch<__half>(args, backward, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t launch_linear_forward(const LinearArgs& args, cudaStream_t stream) {
+  return launch(args, false, stream);
+}
+
+cudaError_t launch_linear_backward(const LinearArgs& args, cudaStream_t stream) {
+  return launch(args, true, stream);
+}
+
+}  // namespace espalier::lanes
