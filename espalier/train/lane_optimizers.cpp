@@ -1,0 +1,71 @@
+#include "espalier/train/lane_optimizers.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "espalier/core/error.h"
+
+namespace espalier::train {
+
+LaneOptimizers::LaneOptimizers(grow::Population& population, const lanes::LaneSgdOptions& options)
+    : population_(population), options_(options) {
+  follow({});
+}
+
+void LaneOptimizers::follow(const grow::GrowthReport& report) {
+  for (const grow::SeedPlace& seed : report.planted)
+    for (const std::string& name : {seed.group, seed.group + ".gate"})
+      if (const auto found = optimizers_.find(name); found != optimizers_.end())
+        reset(*found->second, seed.entry);
+
+  groups_.clear();
+  for (grow::ParameterGroup& group : population_.groups()) {
+    std::unique_ptr<lanes::LaneSGD>& optimizer = optimizers_[group.name];
+    std::vector<lanes::LaneParameter*> parameters = lanes::without_names(group.parameters);
+    if (!optimizer) optimizer = std::make_unique<lanes::LaneSGD>(parameters, options_);
+    optimizer->use_lanes(parameters.front()->value().size(0));
+    groups_.push_back({std::move(group), std::move(parameters), optimizer.get()});
+  }
+}
+
+// Of an entry that may lie beyond those in use.
+void LaneOptimizers::reset(lanes::LaneSGD& optimizer, int64_t entry) {
+  const int64_t shown = optimizer.frozen.size(0);
+  const int64_t all = optimizer.parameters().front()->storage().size(0);
+  optimizer.use_lanes(all);
+  const at::Tensor mask = at::zeros({all}, optimizer.frozen.options());
+  mask.select(0, entry).fill_(true);
+  optimizer.reset(mask);
+  optimizer.use_lanes(shown);
+}
+
+std::vector<grow::NamedTensor> LaneOptimizers::lane_state(int64_t lane) const {
+  std::vector<grow::NamedTensor> state;
+  for (const OptimizedGroup& each : groups_) {
+    int64_t entry = lane;
+    if (!each.is_host()) {
+      const auto& lanes = each.group.entry_lanes;
+      const auto found = std::ranges::find(lanes, lane);
+      if (found == lanes.end()) continue;
+      entry = found - lanes.begin();
+    }
+    const std::vector<at::Tensor>& kept = each.optimizer->state();
+    for (size_t i = 0; i < kept.size(); ++i)
+      state.push_back({fmt::format("optimizer.{}.{}", each.group.name, i), kept[i].select(0, entry)});
+  }
+  return state;
+}
+
+void LaneOptimizers::reset_lane(int64_t lane) {
+  for (const OptimizedGroup& each : groups_) {
+    if (each.is_host()) {
+      reset(*each.optimizer, lane);
+      continue;
+    }
+    const auto found = std::ranges::find(each.group.entry_lanes, lane);
+    if (found != each.group.entry_lanes.end()) reset(*each.optimizer, found - each.group.entry_lanes.begin());
+  }
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,71 @@
+#include "espalier/train/lane_snapshots.h"
+
+#include <ATen/ops/_foreach_copy.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace espalier::train {
+
+LaneSnapshots::LaneSnapshots(grow::Population& population, TrainStep& step, grow::Lifecycle& lifecycle)
+    : population_(population),
+      step_(step),
+      lifecycle_(lifecycle),
+      snapshots_(static_cast<size_t>(population.num_lanes())) {}
+
+std::vector<grow::NamedTensor> LaneSnapshots::values_of(int64_t lane) const {
+  std::vector<grow::NamedTensor> values = population_.lane_values(lane);
+  for (grow::NamedTensor& each : step_.optimizers().lane_state(lane)) values.push_back(std::move(each));
+  for (grow::NamedTensor& each : values) each.tensor = each.tensor.detach();
+  return values;
+}
+
+void LaneSnapshots::take(std::span<const int64_t> lanes) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> from, to;  // of all lanes: on a GPU a few launches instead of one a tensor
+  for (const int64_t lane : lanes) {
+    Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
+    const auto states = lifecycle_.lane_states(lane);
+    snapshot.states.assign(states.begin(), states.end());
+    std::vector<grow::NamedTensor> values = values_of(lane);
+    const bool fits =
+        std::ranges::equal(snapshot.values, values, {}, &grow::NamedTensor::name, &grow::NamedTensor::name);
+    if (!fits) {
+      for (grow::NamedTensor& each : values) each.tensor = each.tensor.clone();
+      snapshot.values = std::move(values);
+      continue;
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      from.push_back(values[i].tensor);
+      to.push_back(snapshot.values[i].tensor);
+    }
+  }
+  if (!to.empty()) at::_foreach_copy_(to, from);
+}
+
+void LaneSnapshots::restore(int64_t lane) {
+  const c10::NoGradGuard no_grad;
+  const Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
+  lifecycle_.restore_lane(lane, snapshot.states);
+  step_.follow(population_.apply(lifecycle_.states()));
+  // What the snapshot has not, a gate that no lane used then, begins anew.
+  step_.optimizers().reset_lane(lane);
+  std::vector<at::Tensor> from, to;
+  for (const grow::NamedTensor& live : values_of(lane)) {
+    const auto kept = std::ranges::find(snapshot.values, live.name, &grow::NamedTensor::name);
+    if (kept == snapshot.values.end()) continue;
+    to.push_back(live.tensor);
+    from.push_back(kept->tensor);
+  }
+  at::_foreach_copy_(to, from);
+  population_.refresh();
+}
+
+int64_t LaneSnapshots::bytes() const {
+  int64_t bytes = 0;
+  for (const Snapshot& snapshot : snapshots_)
+    for (const grow::NamedTensor& each : snapshot.values) bytes += static_cast<int64_t>(each.tensor.nbytes());
+  return bytes;
+}
+
+}  // namespace espalier::train

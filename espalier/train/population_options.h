@@ -1,0 +1,44 @@
+// `espalier train population`: how many lanes, which host, who decides how they grow.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "espalier/train/training_options.h"
+
+namespace espalier::train {
+
+struct PopulationOptions : TrainingOptions {
+  int64_t lanes = 8;
+  std::string host = "cifar_baseline";
+  std::string plan = "own";
+  std::string controller = "none";
+  std::string gates = "permissive";
+  int64_t embargo = 5;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    v({.name = "lanes", .help = "networks that are trained at once", .low = 1, .high = 4096}, lanes);
+    v({.name = "host",
+       .help = "the network that every lane begins as",
+       .choices = {"cifar_baseline", "cifar_scale", "cifar_wide", "cifar_deep"}},
+      host);
+    v({.name = "plan",
+       .help = "own: a full pass an epoch for every lane; split: one pass shared out over them",
+       .choices = {"own", "split"}},
+      plan);
+    v({.name = "controller",
+       .help = "who decides, after every epoch, what grows",
+       .choices = {"none", "random", "heuristic"}},
+      controller);
+    v({.name = "gates",
+       .help = "what a seed must show to pass to its next stage; strict: also that it helps",
+       .choices = {"permissive", "strict"}},
+      gates);
+    v({.name = "embargo", .help = "epochs that a slot rests after a removal", .low = 1, .high = 1e6},
+      embargo);
+    TrainingOptions::visit(v);
+  }
+};
+
+}  // namespace espalier::train

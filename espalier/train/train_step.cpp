@@ -1,0 +1,170 @@
+#include "espalier/train/train_step.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include "espalier/core/error.h"
+#include "espalier/lanes/lane_gradients.h"
+#include "espalier/lanes/lane_loss.h"
+
+namespace espalier::train {
+
+GatherBuffers::GatherBuffers(data::GatherCall whole, size_t field, int64_t lanes,
+                             const TrainStepOptions& options)
+    : call(std::move(whole)) {
+  call.fields = {call.fields.at(field)};
+  call.affine = {call.affine.at(field)};
+  if (call.lane_ids.size(0) < lanes)
+    fail_usage("step: the plan serves {} lanes of {}", call.lane_ids.size(0), lanes);
+  call.lane_ids = call.lane_ids.narrow(0, 0, lanes);
+  const at::Tensor& stored = call.fields[0];
+  const at::TensorOptions device(call.lane_ids.device());
+  images = empty_stacked({lanes, call.plan.batch, stored.size(1), stored.size(2), stored.size(3)},
+                         options.format, device.dtype(options.compute));
+  labels = at::empty({lanes, call.plan.batch}, device.dtype(at::kLong));
+  position = at::zeros({2}, device.dtype(at::kLong));
+  call.position = position;
+  call.out = {images};
+  call.labels_out = {labels};
+}
+
+void GatherBuffers::gather() {
+  gather_into(call);
+}
+
+void GatherBuffers::move_to(int64_t epoch) {
+  position.zero_();
+  position.select(0, 0).fill_(epoch);
+}
+
+void GatherBuffers::advance() {
+  position.select(0, 1).add_(1);
+}
+
+TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t field,
+                     const TrainStepOptions& options)
+    : population_(population),
+      options_(options),
+      schedule_(options.steps_per_epoch * options.num_epochs),
+      batch_(std::move(call), field, population.num_lanes(), options),
+      optimizers_(population, options.optimizer),
+      metrics_(population.num_lanes(), population.num_slots(), batch_.images.device()),
+      graphs_(options.graphs) {
+  const at::TensorOptions device(batch_.images.device());
+  const int64_t lanes = population.num_lanes();
+  if (options.compute == at::kHalf) loss_scale_.emplace(lanes, batch_.images.device());
+  peak_rates_ = at::full({lanes}, options.optimizer.learning_rate, device.dtype(at::kFloat));
+  is_active_ = at::ones({lanes}, device.dtype(at::kBool));
+  step_ = at::zeros({1}, device.dtype(at::kDouble));
+}
+
+void TrainStep::begin_epoch(int64_t epoch) {
+  metrics_.clear();
+  batch_.move_to(epoch);
+  step_.fill_(static_cast<double>(epoch * options_.steps_per_epoch));
+  steps_done_ = 0;
+}
+
+void TrainStep::set_rate_factor(int64_t lane, double factor) {
+  peak_rates_.select(0, lane).fill_(options_.optimizer.learning_rate * factor);
+}
+
+void TrainStep::freeze(int64_t lane) {
+  is_active_.select(0, lane).fill_(false);
+}
+
+at::Tensor TrainStep::learning_rates() const {
+  return (peak_rates_ * schedule_.at(step_)).to(at::kFloat);
+}
+
+void TrainStep::run() {
+  graphs_.run(population_.signature(), [this] { body(); }, [this] { return state(); });
+  steps_done_ += 1;
+}
+
+void TrainStep::run_eagerly() {
+  body();
+  steps_done_ += 1;
+}
+
+void TrainStep::body() {
+  update(gradients());
+}
+
+at::Tensor TrainStep::gradients() {
+  batch_.gather();
+  const at::Tensor logits = population_.forward(batch_.images, lanes::Mode::kTrain);
+  const at::Tensor losses =
+      lanes::lane_cross_entropy(logits, batch_.labels, /*mask=*/{}, options_.label_smoothing);
+  std::vector<lanes::LaneParameter*> parameters;
+  for (const OptimizedGroup& each : optimizers_.groups())
+    parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());
+  lanes::lane_backward(loss_scale_ ? losses * loss_scale_->scales() : losses, parameters);
+
+  const c10::NoGradGuard no_grad;
+  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits.detach(), batch_.labels);
+  metrics_.add_scores(losses.detach(), hits.num_correct, hits.num_valid);
+  return losses.detach();
+}
+
+void TrainStep::update(const at::Tensor& losses) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor rates = peak_rates_ * schedule_.at(step_);  // [L] f64
+  const at::Tensor is_sound = at::isfinite(losses);            // [L] bool
+  const at::Tensor unscale = loss_scale_ ? loss_scale_->inverse() : at::Tensor();
+  at::Tensor may_move;  // [L] bool: lanes that are updated
+  for (const OptimizedGroup& each : optimizers_.groups()) {
+    // An empty entry takes what lane 0 has, and is frozen.
+    const at::Tensor lanes = each.is_host() ? at::Tensor() : each.group.entries.clamp_min(0);  // [E] i64
+    const auto of_entries = [&](const at::Tensor& of_lanes) {
+      return lanes.defined() ? of_lanes.index_select(0, lanes) : of_lanes;
+    };
+    if (unscale.defined()) scale_lane_gradients_(each.parameters, of_entries(unscale));
+    const at::Tensor norms = lanes::lane_gradient_norms(each.parameters);  // [E]
+    if (options_.clip_norm > 0) lanes::clip_lane_gradients_(each.parameters, norms, options_.clip_norm);
+    const at::Tensor has_gradients = at::isfinite(norms);
+    each.optimizer->learning_rates.copy_(of_entries(rates));
+    if (each.is_host()) {
+      metrics_.add_host_norms(norms);
+      may_move = is_active_.logical_and(is_sound).logical_and(has_gradients);
+      at::Tensor failed = may_move.logical_not();
+      if (loss_scale_) {
+        // What a lower scale may cure is left out and not flagged.
+        const at::Tensor overflows = is_active_.logical_and(is_sound).logical_and_(failed);
+        failed = failed.logical_and(overflows.logical_not().logical_or_(loss_scale_->is_smallest()));
+        metrics_.add_loss_scale(overflows, loss_scale_->scales());
+        loss_scale_->update(overflows.logical_not());
+      }
+      metrics_.add_non_finite(failed.logical_and(is_active_));
+      each.optimizer->step(may_move);
+    } else {
+      if (each.is_seed()) metrics_.add_slot_norms(each.group.slot, each.group.entries, norms);
+      each.optimizer->step(
+          of_entries(may_move).logical_and(has_gradients).logical_and_(each.group.frozen.logical_not()));
+    }
+  }
+  batch_.advance();
+  step_.add_(1);
+}
+
+std::vector<at::Tensor> TrainStep::state() {
+  std::vector<at::Tensor> tensors = population_.buffers();
+  for (const OptimizedGroup& each : optimizers_.groups()) {
+    for (const lanes::LaneParameter* parameter : each.parameters) {
+      tensors.push_back(parameter->value());
+      tensors.push_back(parameter->compute());
+    }
+    const auto& kept = each.optimizer->state();
+    tensors.insert(tensors.end(), kept.begin(), kept.end());
+  }
+  if (loss_scale_)
+    for (const at::Tensor& tensor : loss_scale_->state()) tensors.push_back(tensor);
+  tensors.insert(tensors.end(), {metrics_.sums(), batch_.position, step_});
+  return tensors;
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,107 @@
+// One training step of all lanes: gather, forward, loss, backward, clip, update, and the sums that an epoch
+// reports.
+//
+// Kept true:
+// - Nothing is read on the host and nothing the host holds changes from step to step: batch, learning rate,
+//   loss scale and sums come from tensors on the device. So the step can be captured and replayed, and does
+//   there what it does eagerly.
+// - Lanes never mix: a lane whose loss or gradients are not finite is not updated and is flagged; the others
+//   do not notice. The host and every seed are clipped by their own norms, so a seed in TRAINING leaves the
+//   host's update as it is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "espalier/core/layout.h"
+#include "espalier/data/gather.h"
+#include "espalier/grow/population.h"
+#include "espalier/lanes/lane_optim.h"
+#include "espalier/train/lane_optimizers.h"
+#include "espalier/train/learning_rate.h"
+#include "espalier/train/loss_scale.h"
+#include "espalier/train/step_graphs.h"
+#include "espalier/train/step_metrics.h"
+
+namespace espalier::train {
+
+struct TrainStepOptions {
+  lanes::LaneSgdOptions optimizer;  // learning_rate: the peak
+  int64_t steps_per_epoch = 1;
+  int64_t num_epochs = 1;
+  double label_smoothing = 0;
+  double clip_norm = 0;                 // of a lane's host, and of each seed; 0: none
+  at::ScalarType compute = at::kFloat;  // f16 brings a loss scale
+  MemoryFormat format = MemoryFormat::kChannelsLast;
+  StepGraphs::Options graphs;
+};
+
+// The one field of a call that is trained on, with buffers of our own. lanes: of the buffers.
+struct GatherBuffers {
+  GatherBuffers(data::GatherCall call, size_t field, int64_t lanes, const TrainStepOptions& options);
+
+  void gather();                // at the position
+  void move_to(int64_t epoch);  // its first batch
+  void advance();               // on the device
+
+  data::GatherCall call;
+  at::Tensor images;    // [L,B,C,H,W] of the compute type
+  at::Tensor labels;    // [L,B] i64
+  at::Tensor position;  // [2] i64 device: epoch, batch
+};
+
+class TrainStep {
+ public:
+  // call: GatherIterator::gather_call() for the population's lanes; field: which of the data's.
+  TrainStep(grow::Population& population, data::GatherCall call, size_t field,
+            const TrainStepOptions& options);
+
+  // Between epochs: clears the sums, goes to the epoch's first batch and to its place in the schedule.
+  void begin_epoch(int64_t epoch);
+  // Between epochs, after Population::apply().
+  void follow(const grow::GrowthReport& report) { optimizers_.follow(report); }
+
+  // One step, replayed where graphs are on.
+  void run();
+  // The same without a graph.
+  void run_eagerly();
+
+  // Means since begin_epoch(): the one copy back.
+  std::vector<LaneMetrics> metrics() const { return metrics_.read(steps_done_); }
+
+  // Between epochs: what one lane's rate is multiplied with, and lanes that are not trained any more.
+  void set_rate_factor(int64_t lane, double factor);
+  void freeze(int64_t lane);
+
+  at::Device device() const { return batch_.images.device(); }
+  LaneOptimizers& optimizers() { return optimizers_; }
+  const StepGraphs& graphs() const { return graphs_; }
+  const OneCycle& schedule() const { return schedule_; }
+  at::Tensor learning_rates() const;  // [L] f32 device: of the step that comes
+
+  // Every tensor that a step changes and a later one reads.
+  std::vector<at::Tensor> state();
+
+ private:
+  void body();
+  at::Tensor gradients();  // writes them; returns the losses, [L]
+  void update(const at::Tensor& losses);
+
+  grow::Population& population_;
+  TrainStepOptions options_;
+  OneCycle schedule_;
+  GatherBuffers batch_;
+  LaneOptimizers optimizers_;
+  std::optional<LossScale> loss_scale_;  // for f16
+  StepMetrics metrics_;
+  at::Tensor peak_rates_;  // [L] f32
+  at::Tensor is_active_;   // [L] bool
+  at::Tensor step_;        // [1] f64: of the whole run, from 0
+  int64_t steps_done_ = 0;
+  StepGraphs graphs_;  // last: its graphs are gone before what they write to
+};
+
+}  // namespace espalier::train

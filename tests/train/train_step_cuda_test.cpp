@@ -1,0 +1,172 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "espalier/train/step_graphs.h"
+#include "tests/support/cuda.h"
+#include "tests/train/small_population.h"
+#if ESPALIER_WITH_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+namespace espalier::train {
+namespace {
+
+using testing::copy_of_lane;
+using testing::germinate;
+using testing::kConvLight;
+using testing::kConvSmall;
+using testing::ScriptedController;
+using testing::small_setup;
+
+PopulationOptions on_cuda(int64_t lanes, bool graphs, const std::string& precision = "bf16") {
+  PopulationOptions options = testing::small_options(lanes);
+  options.device = "cuda";
+  options.graphs = graphs;
+  options.precision = precision;
+  return options;
+}
+
+// Two lanes that grow at different times, so capacities go up and down while graphs are replayed.
+std::shared_ptr<ScriptedController> growth() {
+  auto controller = std::make_shared<ScriptedController>();
+  for (const int64_t lane : {0, 2}) {
+    const int64_t later = lane == 0 ? 0 : 1;
+    controller->script[{lane, 1 + later}] = germinate(0, kConvLight, 2, BlendOperator::kGate);
+    controller->script[{lane, 4 + later}] = {.op = SeedOp::kAdvance, .slot = 0};
+    controller->script[{lane, 6 + later}] = {.op = SeedOp::kAdvance, .slot = 0};
+  }
+  controller->script[{2, 2}] = germinate(2, kConvSmall);
+  return controller;
+}
+
+// The largest difference of two lanes, relative to each tensor's largest value.
+double distance(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (const auto& [name, tensor] : a) {
+    const at::Tensor &x = tensor, &y = b.at(name);
+    EXPECT_TRUE(x.isfinite().all().item<bool>()) << name;
+    const double scale = x.abs().max().item<double>() + 1e-6;
+    largest = std::max(largest, (x - y).abs().max().item<double>() / scale);
+  }
+  return largest;
+}
+
+TEST(TrainStepCuda, ReplaysWhatItDoesEagerlyOverAScheduleWithSeedsGrowing) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    const PopulationOptions with = on_cuda(3, true, precision), without = on_cuda(3, false, precision);
+    PopulationTrainer replayed(with, small_setup(with, growth())),
+        eager(without, small_setup(without, growth()));
+    for (int epoch = 1; epoch <= 8; ++epoch) {  // 32 steps of 4 a epoch: a whole schedule
+      const EpochRecord a = replayed.train_epoch(), b = eager.train_epoch();
+      EXPECT_EQ(replayed.population().signature(), eager.population().signature());
+      for (size_t lane = 0; lane < 3; ++lane) {
+        EXPECT_EQ(a.lanes[lane].outcome, LaneOutcome::kTrained);
+        EXPECT_EQ(a.lanes[lane].trained.loss, b.lanes[lane].trained.loss)
+            << precision << ", epoch " << epoch << ", lane " << lane;
+        EXPECT_EQ(distance(copy_of_lane(replayed, static_cast<int64_t>(lane)),
+                           copy_of_lane(eager, static_cast<int64_t>(lane))),
+                  0)
+            << precision << ", epoch " << epoch << ", lane " << lane;
+      }
+    }
+    EXPECT_GE(replayed.step().graphs().num_captures(), 3);
+    EXPECT_EQ(eager.step().graphs().num_captures(), 0);
+  }
+}
+
+TEST(TrainStepCuda, CapturesAgainOnlyWhereTheSignatureIsNew) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const PopulationOptions options = on_cuda(3, true);
+  PopulationTrainer trainer(options, small_setup(options, growth()));
+  std::set<std::string> signatures;
+  for (int epoch = 1; epoch <= 8; ++epoch) {
+    trainer.train_epoch();
+    signatures.insert(trainer.population().signature());
+    EXPECT_EQ(trainer.step().graphs().num_captures(), std::ssize(signatures));
+  }
+  EXPECT_GT(trainer.step().graphs().capture_seconds(), 0);
+}
+
+TEST(TrainStepCuda, TrainsNothingWhileItCaptures) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const PopulationOptions with = on_cuda(2, true), without = on_cuda(2, false);
+  PopulationTrainer replayed(with, small_setup(with)), eager(without, small_setup(without));
+  for (PopulationTrainer* trainer : {&replayed, &eager}) {
+    trainer->step().begin_epoch(0);
+    trainer->step().run();
+  }
+  for (int64_t lane = 0; lane < 2; ++lane)
+    testing::expect_same_lane(copy_of_lane(replayed, lane), copy_of_lane(eager, lane), "lane");
+  EXPECT_EQ(replayed.step().metrics()[0].loss, eager.step().metrics()[0].loss);
+}
+
+TEST(TrainStepCuda, NeitherWaitsForTheDeviceNorAllocatesInTheSteadyState) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const bool graphs : {true, false}) {
+    const PopulationOptions options = on_cuda(3, graphs);
+    PopulationTrainer trainer(options, small_setup(options, growth()));
+    for (int epoch = 1; epoch <= 3; ++epoch) trainer.train_epoch();
+    trainer.step().begin_epoch(3);
+    trainer.step().run();
+    const auto device = c10::cuda::current_device();
+    const auto allocated = [&] {
+      const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device);
+      return std::pair(stats.num_device_alloc, graphs ? stats.allocation[0].allocated : 0);
+    };
+    const auto before = allocated();
+    auto& state = c10::cuda::warning_state();
+    state.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+    EXPECT_NO_THROW(for (int i = 0; i < 3; ++i) trainer.step().run()) << "graphs " << graphs;
+    state.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+    EXPECT_EQ(allocated(), before) << "graphs " << graphs;
+  }
+}
+
+TEST(TrainStepCuda, LeavesOutALaneThatIsNotFiniteAndNoOther) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const PopulationOptions options = on_cuda(3, true);
+  PopulationTrainer sound(options, small_setup(options)), broken(options, small_setup(options));
+  sound.train_epoch();
+  broken.train_epoch();
+  const auto good = copy_of_lane(broken, 1);
+  testing::poison(broken, 1);
+  sound.train_epoch();
+  EXPECT_EQ(broken.train_epoch().lanes[1].outcome, LaneOutcome::kRolledBack);
+  testing::expect_same_lane(copy_of_lane(broken, 1), good, "lane 1");
+  for (const int64_t lane : {0, 2})
+    testing::expect_same_lane(copy_of_lane(sound, lane), copy_of_lane(broken, lane), "another lane");
+}
+
+TEST(StepGraphsCuda, RefusesABodyThatReadsTheDevice) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Tensor value = at::zeros({1}, at::TensorOptions(at::kCUDA));
+  StepGraphs graphs({.device = value.device()});
+  const auto reads = [&] {
+    value.add_(1);
+    static_cast<void>(value.item<float>());
+  };
+  EXPECT_ANY_THROW(graphs.run("reads", reads, [&] { return std::vector<at::Tensor>{value}; }));
+  EXPECT_EQ(graphs.num_kept(), 0);
+}
+
+TEST(StepGraphsCuda, KeepsTheGraphsThatWereUsedLast) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Tensor value = at::zeros({1}, at::TensorOptions(at::kCUDA));
+  StepGraphs graphs({.device = value.device(), .capacity = 2});
+  const auto run = [&](const std::string& key) {
+    graphs.run(key, [&] { value.add_(1); }, [&] { return std::vector<at::Tensor>{value}; });
+  };
+  for (const char* key : {"a", "b", "a", "c", "a"}) run(key);
+  EXPECT_EQ(graphs.num_captures(), 3);
+  EXPECT_EQ(graphs.num_kept(), 2);
+  run("b");  // went when c came
+  EXPECT_EQ(graphs.num_captures(), 4);
+  EXPECT_EQ(value.item<float>(), 6);
+}
+
+}  // namespace
+}  // namespace espalier::train
+#endif
