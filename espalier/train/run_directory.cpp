@@ -44,12 +44,16 @@ RunDirectory::RunDirectory(const std::string& job, const std::string& path, cons
   if (code) fail("run directory '{}': cannot be made: {}", path_.string(), code.message());
   if (fs::exists(path_ / "metrics.jsonl"))
     fail("run directory '{}' holds a run already: give another --run-dir, or none", path_.string());
-  AtomicFile config((path_ / "config.json").string());
-  config.write(config_json);
-  config.commit();
+  write_file("config.json", config_json);
   metrics_.open(path_ / "metrics.jsonl", std::ios::app);
   if (!metrics_) fail("run directory '{}': cannot write metrics.jsonl", path_.string());
   if (path.empty()) link_latest(path_);
+}
+
+void RunDirectory::write_file(const std::string& name, const std::string& text) const {
+  AtomicFile file((path_ / name).string());
+  file.write(text);
+  file.commit();
 }
 
 void RunDirectory::write_metrics(const nlohmann::ordered_json& line) {

@@ -17,6 +17,9 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
 
+  // A file beside the others, there as a whole or not at all.
+  void write_file(const std::string& name, const std::string& text) const;
+
   // Appends one line to metrics.jsonl, and hands it to the system at once: Ctrl-C loses none.
   void write_metrics(const nlohmann::ordered_json& line);
 

@@ -1,0 +1,99 @@
+#include "espalier/train/epoch_lines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace espalier::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <class Value>
+ordered_json or_null(const std::optional<Value>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+int64_t num_seeds(const EpochRecord& epoch) {
+  int64_t count = 0;
+  for (const LaneRecord& lane : epoch.lanes)
+    count += std::ranges::count_if(lane.slots,
+                                   [](const SlotReport& slot) { return holds_seed(slot.state.stage); });
+  return count;
+}
+
+}  // namespace
+
+EpochLines::EpochLines(const grow::Population& population) : blueprints_(population.blueprints().names()) {
+  for (const grow::SlotSpec& slot : population.slots()) slots_.push_back(slot.name);
+}
+
+std::string EpochLines::action_text(const SeedAction& action) const {
+  if (action.op == SeedOp::kWait) return {};
+  const std::string& slot = slots_[static_cast<size_t>(action.slot)];
+  if (action.op != SeedOp::kGerminate) return fmt::format("{} {}", name_of(action.op), slot);
+  return fmt::format("{} {} {}", name_of(action.op), slot,
+                     blueprints_[static_cast<size_t>(action.blueprint)]);
+}
+
+ordered_json EpochLines::of_lane(const EpochRecord& epoch, const LaneRecord& lane) const {
+  ordered_json line{{"epoch", epoch.epoch},
+                    {"lane", lane.lane},
+                    {"outcome", name_of(lane.outcome)},
+                    {"train_loss", lane.trained.loss},
+                    {"train_accuracy", lane.trained.accuracy},
+                    {"validation_loss", lane.validated.loss},
+                    {"validation_accuracy", lane.validated.accuracy},
+                    {"gradient_norm", lane.trained.gradient_norm},
+                    {"largest_gradient_norm", lane.trained.largest_norm},
+                    {"non_finite_steps", lane.trained.non_finite},
+                    {"rate_factor", lane.rate_factor},
+                    {"rollbacks", lane.num_rollbacks},
+                    {"parameters", lane.num_parameters}};
+  if (lane.trained.loss_scale > 0) {
+    line["loss_scale"] = lane.trained.loss_scale;
+    line["skipped_steps"] = lane.trained.skipped;
+  }
+  if (lane.action.op != SeedOp::kWait) {
+    line["action"] = action_text(lane.action);
+    if (lane.gate.gate != grow::Gate::kNone) line["gate"] = lane.gate.summary();
+  }
+  for (size_t slot = 0; slot < lane.slots.size(); ++slot) {
+    const SlotReport& report = lane.slots[slot];
+    if (report.state.stage == SeedStage::kDormant) continue;
+    ordered_json seed{{"slot", slots_[slot]}, {"stage", name_of(report.state.stage)}};
+    if (holds_seed(report.state.stage)) {
+      seed["blueprint"] = blueprints_[static_cast<size_t>(report.state.blueprint)];
+      seed["operator"] = name_of(report.state.blend_operator);
+      seed["amplitude"] = report.state.amplitude;
+      seed["gradient_norm"] = or_null(report.measured.gradient_norm);
+      seed["contribution_points"] = or_null(report.measured.contribution_points);
+    }
+    line["slots"].push_back(std::move(seed));
+  }
+  return line;
+}
+
+ordered_json EpochLines::of_all(const EpochRecord& epoch) const {
+  const LaneMetrics trained = epoch.mean_trained();
+  const LaneScore validated = epoch.mean_validated();
+  const auto accuracy = [](const LaneRecord& lane) { return lane.validated.accuracy; };
+  const auto [worst, best] = std::ranges::minmax(epoch.lanes, {}, accuracy);
+  return {{"epoch", epoch.epoch},
+          {"lanes", epoch.lanes.size()},
+          {"train_loss", trained.loss},
+          {"train_accuracy", trained.accuracy},
+          {"validation_loss", validated.loss},
+          {"validation_accuracy", validated.accuracy},
+          {"best_validation_accuracy", accuracy(best)},
+          {"worst_validation_accuracy", accuracy(worst)},
+          {"gradient_norm", trained.gradient_norm},
+          {"retired_lanes", epoch.num_retired()},
+          {"seeds", num_seeds(epoch)},
+          {"captures", epoch.num_captures},
+          {"capture_seconds", epoch.capture_seconds},
+          {"seconds", epoch.seconds}};
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,136 @@
+#include "espalier/train/population_job.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/device_memory.h"
+#include "espalier/core/error.h"
+#include "espalier/data/cache.h"
+#include "espalier/train/epoch_lines.h"
+#include "espalier/train/population_memory.h"
+#include "espalier/train/population_setup.h"
+#include "espalier/train/run_directory.h"
+
+namespace espalier::train {
+namespace {
+
+// While it lives torch refuses what is not deterministic, and never times algorithms.
+class DeterministicScope {
+ public:
+  explicit DeterministicScope(bool wanted)
+      : context_(at::globalContext()),
+        algorithms_(context_.deterministicAlgorithms()),
+        fills_(context_.deterministicFillUninitializedMemory()),
+        cudnn_(context_.deterministicCuDNN()),
+        benchmark_(context_.benchmarkCuDNN()) {
+    if (!wanted) return;
+    context_.setDeterministicAlgorithms(true, /*warn_only=*/false);
+    // Filling every new tensor finds reads of what was never written; it is no part of being the same twice.
+    context_.setDeterministicFillUninitializedMemory(false);
+    context_.setDeterministicCuDNN(true);
+    context_.setBenchmarkCuDNN(false);
+  }
+  ~DeterministicScope() {
+    context_.setDeterministicAlgorithms(algorithms_, /*warn_only=*/false);
+    context_.setDeterministicFillUninitializedMemory(fills_);
+    context_.setDeterministicCuDNN(cudnn_);
+    context_.setBenchmarkCuDNN(benchmark_);
+  }
+  DeterministicScope(const DeterministicScope&) = delete;
+  DeterministicScope& operator=(const DeterministicScope&) = delete;
+
+ private:
+  at::Context& context_;
+  bool algorithms_, fills_, cudnn_, benchmark_;
+};
+
+nlohmann::ordered_json environment(const PopulationOptions& options, const data::ResidentDataset& dataset,
+                                   PopulationTrainer& trainer) {
+  const at::ScalarType compute = precision_type(options.precision, dataset.device);
+  return {{"device", dataset.device.str()},
+          {"precision", compute == at::kFloat  ? "fp32"
+                        : compute == at::kHalf ? "fp16"
+                                               : "bf16"},
+          {"threads", at::get_num_threads()},
+          {"deterministic", options.deterministic},
+          {"graphs", trainer.step().graphs().is_capturing()},
+          {"memory_format", dataset.format == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous"},
+          {"steps_per_epoch", trainer.steps_per_epoch()},
+          {"parameters_per_lane", trainer.population().num_parameters(0)}};
+}
+
+}  // namespace
+
+LaneScore PopulationResult::mean() const {
+  LaneScore mean;
+  for (const LaneScore& score : tested) {
+    mean.loss += score.loss / static_cast<double>(tested.size());
+    mean.accuracy += score.accuracy / static_cast<double>(tested.size());
+  }
+  return mean;
+}
+
+int64_t PopulationResult::best_lane() const {
+  return std::ranges::max_element(tested, {}, &LaneScore::accuracy) - tested.begin();
+}
+
+PopulationResult run_population_job(const PopulationOptions& options, const PopulationEvents& events,
+                                    const JobKind& kind) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  const DeviceName name = data::choose_device(options.device);
+  const c10::Device device = data::torch_device(name);
+  if (!device.is_cpu()) measure_cuda_context(device.index());  // before anything starts CUDA
+  cap_device_memory(device, options.device_memory);
+  const DeterministicScope deterministic(options.deterministic);
+
+  const auto dataset =
+      data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
+  const std::vector<data::FieldSpec> specs = specs_of(dataset->train);
+  const data::FieldSpec& field = specs[chosen_field(options, specs)];
+  const int64_t on_device = dataset->residency == data::Residency::kDevice ? dataset->bytes() : 0;
+  MemoryPlan plan = plan_population(options, on_device, field, dataset->num_classes());
+  if (plan.budget_bytes > 0) plan.budget_bytes += on_device;  // it is there already
+  check_fits(plan, "lower --lanes or --batch, or use --residency host");
+
+  PopulationTrainer trainer(
+      options,
+      {.dataset = dataset, .device = name, .host = host_for(options, field, dataset->num_classes())});
+  RunDirectory run(kind.name, options.run_dir,
+                   kind.config_json.empty() ? config_text(options) : kind.config_json);
+  run.write_file("environment.json", environment(options, *dataset, trainer).dump(2) + "\n");
+  if (events.started) events.started(*dataset, plan, run.path());
+
+  PopulationResult result{.run_dir = run.path()};
+  const EpochLines lines(trainer.population());
+  for (int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
+    const EpochRecord record = trainer.train_epoch(events.progress);
+    if (kind.lane_lines == LaneLines::kYes)
+      for (const LaneRecord& lane : record.lanes) run.write_metrics(lines.of_lane(record, lane));
+    run.write_metrics(lines.of_all(record));
+    if (events.epoch_done) events.epoch_done(record);
+    result.num_retired = record.num_retired();
+    if (result.num_retired == options.lanes)
+      fail(
+          "in epoch {} the loss of every lane was not finite, after {} roll-backs at half the learning rate "
+          "each; lower --learning-rate {}, or set --clip; results are in '{}'",
+          epoch, PopulationTrainer::kMaxRollbacks, options.learning_rate, run.path().string());
+  }
+  result.tested = trainer.test(events.progress);
+  result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  if (kind.lane_lines == LaneLines::kYes)
+    for (size_t lane = 0; lane < result.tested.size(); ++lane)
+      run.write_metrics({{"lane", lane},
+                         {"test_loss", result.tested[lane].loss},
+                         {"test_accuracy", result.tested[lane].accuracy}});
+  run.write_metrics({{"test_loss", result.mean().loss},
+                     {"test_accuracy", result.mean().accuracy},
+                     {"seconds", result.seconds}});
+  return result;
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,106 @@
+#include "espalier/train/population_job.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/error.h"
+#include "espalier/train/population_memory.h"
+#include "tests/support/message.h"
+#include "tests/support/temporary_folder.h"
+
+namespace espalier::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PopulationJobTest : public ::testing::Test {
+ protected:
+  PopulationJobTest() {
+    options_.source.synthetic_train = 60;
+    options_.source.synthetic_test = 20;
+    options_.source.synthetic_size = "8x8";
+    options_.lanes = 2;
+    options_.epochs = 2;
+    options_.batch = 18;
+    options_.crop_pad = 1;
+    options_.device = "cpu";
+    options_.controller = "random";
+    options_.run_dir = folder_ / "run";
+  }
+
+  std::vector<nlohmann::json> metrics(const std::string& run) const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(fs::path(run) / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  support::TemporaryFolder folder_;
+  PopulationOptions options_;
+};
+
+TEST_F(PopulationJobTest, WritesALineALaneAndOneForAllOfThem) {
+  const PopulationResult result = run_population_job(options_, {});
+  const auto lines = metrics(options_.run_dir);
+  ASSERT_EQ(lines.size(), 2u * 3u + 3u);
+  EXPECT_EQ(lines[0]["lane"], 0);
+  EXPECT_EQ(lines[1]["lane"], 1);
+  EXPECT_EQ(lines[1]["outcome"], "trained");
+  EXPECT_EQ(lines[2]["lanes"], 2);
+  EXPECT_NEAR(lines[2]["train_loss"].get<double>(),
+              (lines[0]["train_loss"].get<double>() + lines[1]["train_loss"].get<double>()) / 2, 1e-12);
+  EXPECT_EQ(lines[5]["epoch"], 2);
+  EXPECT_EQ(lines[7]["test_accuracy"].get<double>(), result.tested[1].accuracy);
+  std::ifstream in(fs::path(options_.run_dir) / "environment.json");
+  EXPECT_EQ(nlohmann::json::parse(in)["threads"], at::get_num_threads());
+}
+
+TEST_F(PopulationJobTest, GivesTheSameNumbersTwiceAndPutsTorchBackAsItWas) {
+  options_.deterministic = true;
+  std::vector<nlohmann::json> runs[2];
+  for (const int i : {0, 1}) {
+    options_.run_dir = folder_ / std::to_string(i);
+    run_population_job(options_, {});
+    runs[i] = metrics(options_.run_dir);
+    for (auto& line : runs[i])
+      for (const char* time : {"seconds", "capture_seconds"}) line.erase(time);
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+}
+
+TEST_F(PopulationJobTest, FailsWhereEveryLaneHadToBeRetired) {
+  options_.learning_rate = 100;
+  options_.weight_decay = 1;
+  options_.epochs = 40;
+  options_.controller = "none";
+  EXPECT_ERROR(run_population_job(options_, {}), Error, "every lane", "--learning-rate 100", "--clip");
+}
+
+TEST_F(PopulationJobTest, RefusesAHostThatTheImagesAreTooSmallFor) {
+  options_.host = "cifar_scale";
+  EXPECT_ERROR(run_population_job(options_, {}), Error, "8");
+}
+
+TEST(PopulationMemory, GrowsWithLanesAndBatchAndNamesItsParts) {
+  PopulationOptions options;
+  options.device = "cpu";
+  const data::FieldSpec field{"image", data::SampleType::kU8, 32, 32, 3};
+  const auto total = [&](int64_t lanes, int64_t batch, const char* controller) {
+    options.lanes = lanes;
+    options.batch = batch;
+    options.controller = controller;
+    return population_parts(options, 1000, field, 10, at::kCPU).total_bytes();
+  };
+  EXPECT_GT(total(8, 64, "none"), total(4, 64, "none"));
+  EXPECT_GT(total(8, 128, "none"), total(8, 64, "none"));
+  EXPECT_GT(total(8, 64, "random"), total(8, 64, "none"));
+  EXPECT_EQ(population_parts(options, 1000, field, 10, at::kCPU).parts.front().bytes, 1000);
+}
+
+}  // namespace
+}  // namespace espalier::train
