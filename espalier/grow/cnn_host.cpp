@@ -1,5 +1,7 @@
 #include "espalier/grow/cnn_host.h"
 
+#include <ATen/record_function.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -121,6 +123,7 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
     switch (step.kind) {
       case Step::Kind::kBlock: {
         const Block& block = blocks_[static_cast<size_t>(step.index)];
+        RECORD_USER_SCOPE(block.name);
         h = block.conv.forward(h);
         check_after(block.name, "conv", h, options_.memory_format);
         // The slot and the pool come next: with nothing in the slot, the norm does the pooling too.
@@ -132,18 +135,25 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
         if (pools_too) place += 2;
         break;
       }
-      case Step::Kind::kSlot:
+      case Step::Kind::kSlot: {
         if (!holds(step.index)) break;
+        const SlotSpec& slot = slots_[static_cast<size_t>(step.index)];
+        RECORD_USER_SCOPE(slot.name);
         h = context.growth->grow(step.index, h);
-        check_after(slots_[static_cast<size_t>(step.index)].name, "seeds", h, options_.memory_format);
+        check_after(slot.name, "seeds", h, options_.memory_format);
         break;
-      case Step::Kind::kPool:
+      }
+      case Step::Kind::kPool: {
+        RECORD_USER_SCOPE(blocks_[static_cast<size_t>(step.index)].name);
         h = lanes::lane_max_pool2x2(h);
         check_after(blocks_[static_cast<size_t>(step.index)].name, "pool", h, options_.memory_format);
         break;
-      case Step::Kind::kHead:
+      }
+      case Step::Kind::kHead: {
+        RECORD_USER_SCOPE("classifier");
         h = classifier_->forward(lanes::lane_global_average_pool(h));
         break;
+      }
     }
   }
   return h;

@@ -81,10 +81,13 @@ Descriptor convolution(const CudnnProblem& problem) {
   made.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, {compute});
   made.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, {CUDNN_CROSS_CORRELATION});
   made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, {2});
-  made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, {problem.padding, problem.padding});
-  made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, {problem.padding, problem.padding});
+  made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64,
+                    {problem.padding, problem.padding});
+  made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64,
+                    {problem.padding, problem.padding});
   made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, {1, 1});
-  made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, {problem.stride, problem.stride});
+  made.set<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64,
+                    {problem.stride, problem.stride});
   made.finalize();
   return made;
 }
@@ -137,11 +140,12 @@ cudnnHandle_t planning_handle() {
 Descriptor operation_graph(const CudnnProblem& problem) {
   const ConvPass pass = problem.pass;
   const auto written = [&](ConvPass by) { return pass == by ? problem.result : problem.type; };
-  const Descriptor x = tensor(kX, written(ConvPass::kData), problem.batch, problem.channels, problem.height, problem.width);
+  const Descriptor x =
+      tensor(kX, written(ConvPass::kData), problem.batch, problem.channels, problem.height, problem.width);
   const Descriptor weight = tensor(kWeight, written(ConvPass::kWeight), problem.filters,
                                    problem.channels / problem.groups, problem.kernel, problem.kernel);
-  const Descriptor out = tensor(kOut, written(ConvPass::kForward), problem.batch, problem.filters, problem.out_height,
-                                problem.out_width);
+  const Descriptor out = tensor(kOut, written(ConvPass::kForward), problem.batch, problem.filters,
+                                problem.out_height, problem.out_width);
   const Descriptor geometry = convolution(problem);
   const PassNames names = names_of(pass);
   Descriptor operation(names.operation);
@@ -172,8 +176,8 @@ std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeur
   std::vector<Descriptor> found;
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return found;
   int64_t count = 0;
-  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
-                                 &count, nullptr),
+  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
         "cudnnBackendGetAttribute");
   std::vector<cudnnBackendDescriptor_t> raw;
   for (int64_t i = 0; i < count; ++i) {
@@ -181,8 +185,8 @@ std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeur
     raw.push_back(found.back().get());
   }
   int64_t got = 0;
-  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 count, &got, raw.data()),
+  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &got, raw.data()),
         "cudnnBackendGetAttribute");
   while (static_cast<int64_t>(found.size()) > got) found.pop_back();
   return found;
@@ -198,8 +202,8 @@ EngineNotes notes_of(const Descriptor& configuration, KernelType type) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
   int64_t got = 0;
-  check(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                 &got, &raw),
+  check(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got, &raw),
         "cudnnBackendGetAttribute");
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
   check(cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
@@ -209,8 +213,9 @@ EngineNotes notes_of(const Descriptor& configuration, KernelType type) {
   for (int64_t i = 0; i < got; ++i) {
     const auto note = notes[static_cast<size_t>(i)];
     if (note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) found.is_deterministic = false;
-    if (note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS || note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
-        note == CUDNN_NUMERICAL_NOTE_WINOGRAD || note == CUDNN_NUMERICAL_NOTE_FFT)
+    if (note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
+        note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION || note == CUDNN_NUMERICAL_NOTE_WINOGRAD ||
+        note == CUDNN_NUMERICAL_NOTE_FFT)
       found.narrows_inputs = true;
     if (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && type == KernelType::kF32) found.narrows_inputs = true;
   }
@@ -238,8 +243,8 @@ std::vector<std::unique_ptr<CudnnPlan>> cudnn_plans(const CudnnProblem& problem,
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, {configuration.get()});
       if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) continue;  // not on this device
       int64_t bytes = 0, got = 0;
-      check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got,
-                                     &bytes),
+      check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                     1, &got, &bytes),
             "cudnnBackendGetAttribute");
       plans.push_back(std::unique_ptr<CudnnPlan>(new CudnnPlan));
       plans.back()->descriptor_ = plan.release();

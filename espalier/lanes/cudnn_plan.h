@@ -20,8 +20,8 @@ struct CudnnProblem {
   int64_t batch = 0, channels = 0, height = 0, width = 0;
   int64_t filters = 0, out_height = 0, out_width = 0;
   int64_t kernel = 0, stride = 1, padding = 0, groups = 1;
-  KernelType type = KernelType::kBf16;       // of x, weight and out
-  KernelType result = KernelType::kBf16;     // of what is written: x's type, or f32 for the weight's gradient
+  KernelType type = KernelType::kBf16;    // of x, weight and out
+  KernelType result = KernelType::kBf16;  // of what is written: x's type, or f32 for the weight's gradient
 };
 
 class CudnnPlan {

@@ -19,7 +19,7 @@ namespace espalier::lanes {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kValuesAPart = 32768;  // 64 KiB of bf16: some microseconds of reading
+constexpr int kValuesAPart = 131072;  // 256 KiB of bf16: long enough to pay for adding the parts up
 constexpr int kMostParts = 128;
 
 int num_parts(const NormArgs& args) {
@@ -47,9 +47,14 @@ struct Place {
   bool valid;  // has channels
 
   __device__ Place(const NormArgs& args, int across_)
-      : lane(blockIdx.y), part(blockIdx.x), across(across_), rows(kThreads / across_),
-        tx(threadIdx.x % across_), ty(threadIdx.x / across_),
-        channel((blockIdx.z * across_ + threadIdx.x % across_) * kWidth), valid(channel < args.channels) {}
+      : lane(blockIdx.y),
+        part(blockIdx.x),
+        across(across_),
+        rows(kThreads / across_),
+        tx(threadIdx.x % across_),
+        ty(threadIdx.x / across_),
+        channel((blockIdx.z * across_ + threadIdx.x % across_) * kWidth),
+        valid(channel < args.channels) {}
 };
 
 // A part's share of `total` pixels.
@@ -76,27 +81,31 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
 
   // About the first value that the thread meets: sums of squares then lose nothing to a large mean.
   S count = 0, shift[kWidth] = {}, sum[kWidth] = {}, squares[kWidth] = {};
-  if (at.valid) {
+  int first = range.begin + at.ty;
+  if (mask != nullptr)
+    while (first < range.end && !mask[first / pixels_a_sample]) first += at.rows;
+  if (at.valid && first < range.end) {
+    W values[kWidth];
+    load<T, kWidth>(values, x + static_cast<int64_t>(first) * args.channels);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) shift[j] = values[j];
+    // No branches, so that several loads are under way at once: what is not there is read as the last pixel,
+    // and counts nothing.
     constexpr int kAtOnce = 4;
-    for (int first = range.begin + at.ty; first < range.end; first += at.rows * kAtOnce) {
-      W values[kAtOnce][kWidth];
-      bool there[kAtOnce];
+    for (; first < range.end; first += at.rows * kAtOnce) {
+      Pack<T, kWidth> packs[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        packs[i] = *reinterpret_cast<const Pack<T, kWidth>*>(
+            x + static_cast<int64_t>(min(first + i * at.rows, range.end - 1)) * args.channels);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int pixel = first + i * at.rows;
-        there[i] = pixel < range.end && (mask == nullptr || mask[pixel / pixels_a_sample]);
-        if (there[i]) load<T, kWidth>(values[i], x + static_cast<int64_t>(pixel) * args.channels);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (!there[i]) continue;
-        if (count == 0)
-#pragma unroll
-          for (int j = 0; j < kWidth; ++j) shift[j] = values[i][j];
-        count += 1;
+        const bool there = pixel < range.end && (mask == nullptr || mask[pixel / pixels_a_sample]);
+        count += there ? S(1) : S(0);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const S centred = values[i][j] - shift[j];
+          const S centred = there ? widen<T>(packs[i].value[j]) - shift[j] : S(0);
           sum[j] += centred;
           squares[j] += centred * centred;
         }
@@ -131,14 +140,16 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
         for (int j = 0; j < kWidth; ++j) {
           const S step = means[j][other] - means[j][threadIdx.x];
           spreads[j][threadIdx.x] += spreads[j][other] + step * step * counts[threadIdx.x] * share;
-          means[j][threadIdx.x] = counts[threadIdx.x] > 0 ? means[j][threadIdx.x] + step * share : means[j][other];
+          means[j][threadIdx.x] =
+              counts[threadIdx.x] > 0 ? means[j][threadIdx.x] + step * share : means[j][other];
         }
         counts[threadIdx.x] = all;
       }
     }
   }
   if (at.ty != 0 || !at.valid) return;
-  S* const to = static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 3 * args.channels;
+  S* const to =
+      static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 3 * args.channels;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     to[at.channel + j] = means[j][threadIdx.x];
@@ -157,12 +168,15 @@ struct Coefficients {
 // Adds the parts of [parts][kinds][C] up for the slice's channels: `combine(channel, part values...)` is the
 // caller's. Threads share the parts of a channel out, then the first adds the others' in order.
 template <class W, int kSums, class Gather>
-__device__ void add_parts(int channels_here, int parts, W (*shared)[kThreads], W (&total)[kSums], Gather&& gather) {
+__device__ void add_parts(int channels_here, int parts, W (*shared)[kThreads], W (&total)[kSums],
+                          Gather&& gather) {
   const int sharers = kThreads / channels_here;
   const int channel = threadIdx.x % channels_here, sharer = threadIdx.x / channels_here;
   W sums[kSums] = {};
-  if (sharer < sharers)
+  if (sharer < sharers) {
+#pragma unroll 8
     for (int part = sharer; part < parts; part += sharers) gather(channel, part, sums);
+  }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kSums; ++i) shared[i][threadIdx.x] = sums[i];
@@ -186,7 +200,8 @@ __device__ void merge_statistics(const NormArgs& args, int parts, const Place<kW
   const bool valid = own < args.channels;
   __shared__ S scratch[3][kThreads];
   S total[3] = {};  // count, sum and squares about the first part's mean
-  const S* const partial = static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 3 * args.channels;
+  const S* const partial =
+      static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 3 * args.channels;
   S shift = 0;
   if (args.training) {
     if (valid)
@@ -197,17 +212,18 @@ __device__ void merge_statistics(const NormArgs& args, int parts, const Place<kW
         }
     add_parts<S, 3>(channels_here, parts, scratch, total, [&](int, int part, S(&sums)[3]) {
       if (!valid) return;
+      // Nothing depends on what is loaded, so that many parts are under way at once.
       const S* const from = partial + part * 3 * args.channels + own;
-      const S count = from[2 * args.channels];
-      if (count == 0) return;
-      const S step = from[0] - shift;
+      const S count = from[2 * args.channels], step = count > 0 ? from[0] - shift : S(0);
       sums[0] += count;
       sums[1] += count * step;
       sums[2] += from[args.channels] + count * step * step;
     });
   }
   if (threadIdx.x < channels_here && valid) {
-    const auto wide = [&](const Stack& stack) { return static_cast<W*>(stack.data) + at.lane * stack.lane_stride + own; };
+    const auto wide = [&](const Stack& stack) {
+      return static_cast<W*>(stack.data) + at.lane * stack.lane_stride + own;
+    };
     S mean, variance;
     const S count = total[0];
     if (args.training) {
@@ -226,7 +242,8 @@ __device__ void merge_statistics(const NormArgs& args, int parts, const Place<kW
     shared.bias[threadIdx.x] = *wide(args.bias);
     if (blockIdx.x == 0) {
       static_cast<W*>(args.mean)[static_cast<int64_t>(at.lane) * args.channels + own] = static_cast<W>(mean);
-      static_cast<W*>(args.scale)[static_cast<int64_t>(at.lane) * args.channels + own] = static_cast<W>(scale);
+      static_cast<W*>(args.scale)[static_cast<int64_t>(at.lane) * args.channels + own] =
+          static_cast<W>(scale);
       if (own == 0) static_cast<W*>(args.count)[at.lane] = static_cast<W>(count);
       if (args.training && count > 0) {
         const S momentum = static_cast<S>(args.momentum);
@@ -257,7 +274,8 @@ struct Own {
 
 // The output before pooling, as it is rounded: what the ReLU and a pooling window see.
 template <class T>
-__device__ inline wide_t<T> normalised(wide_t<T> x, wide_t<T> mean, wide_t<T> weight, wide_t<T> bias, bool relu) {
+__device__ inline wide_t<T> normalised(wide_t<T> x, wide_t<T> mean, wide_t<T> weight, wide_t<T> bias,
+                                       bool relu) {
   const wide_t<T> y = widen<T>(narrow<T>((x - mean) * weight + bias));
   return relu && y < 0 ? wide_t<T>(0) : y;  // a NaN stays, as in torch
 }
@@ -292,7 +310,9 @@ struct WindowPlace {
     x = rest - y * static_cast<int>(windows.a_row.divisor);
   }
   // Of a window's first value; the others lie one pixel and one row on. 32 bits: a lane has fewer values.
-  __device__ int pixel(const NormArgs& args) const { return (sample * args.height + y * 2) * args.width + x * 2; }
+  __device__ int pixel(const NormArgs& args) const {
+    return (sample * args.height + y * 2) * args.width + x * 2;
+  }
 };
 
 template <class T, int kWidth>
@@ -319,7 +339,9 @@ __global__ void __launch_bounds__(kThreads)
       if (mask == nullptr || mask[window.sample]) {
         W values[4][kWidth];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) load<T, kWidth>(values[i], x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+        for (int i = 0; i < 4; ++i)
+          load<T, kWidth>(values[i],
+                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           W four[4];
@@ -349,7 +371,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // The coefficients that forward left, for backward.
 template <class T, int kWidth>
-__device__ void load_coefficients(const NormArgs& args, const Place<kWidth>& at, Coefficients<wide_t<T>>& shared) {
+__device__ void load_coefficients(const NormArgs& args, const Place<kWidth>& at,
+                                  Coefficients<wide_t<T>>& shared) {
   using W = wide_t<T>;
   const int channels_here = at.across * kWidth, own = blockIdx.z * channels_here + threadIdx.x;
   if (threadIdx.x < channels_here && own < args.channels) {
@@ -391,12 +414,14 @@ __global__ void __launch_bounds__(kThreads)
       const Range range(args.batch * high * wide, at.part, parts);
       for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
         const WindowPlace window(index, windows);
-      const int first_pixel = window.pixel(args);
+        const int first_pixel = window.pixel(args);
         if (mask != nullptr && !mask[window.sample]) continue;
         W values[4][kWidth], grad[kWidth];
         load<T, kWidth>(grad, grads + static_cast<int64_t>(index) * args.channels);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) load<T, kWidth>(values[i], x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+        for (int i = 0; i < 4; ++i)
+          load<T, kWidth>(values[i],
+                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           W four[4], best;
@@ -405,7 +430,10 @@ __global__ void __launch_bounds__(kThreads)
             four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
           const int chosen = winner(four, best);
           const W g = past_relu<T>(grad[j], best, args.relu);
-          const W value = chosen == 0 ? values[0][j] : chosen == 1 ? values[1][j] : chosen == 2 ? values[2][j] : values[3][j];
+          const W value = chosen == 0   ? values[0][j]
+                          : chosen == 1 ? values[1][j]
+                          : chosen == 2 ? values[2][j]
+                                        : values[3][j];
           sum[j] += g;
           product[j] += static_cast<S>(g) * (value - own.mean[j]);
         }
@@ -445,7 +473,8 @@ __global__ void __launch_bounds__(kThreads)
       }
   }
   if (at.ty != 0 || !at.valid) return;
-  S* const to = static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 2 * args.channels;
+  S* const to =
+      static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 2 * args.channels;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     to[at.channel + j] = sums[j][threadIdx.x];
@@ -464,10 +493,12 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Coefficients<W> shared;
   __shared__ S scratch[2][kThreads];
   load_coefficients<T, kWidth>(args, at, shared);
-  const int channels_here = at.across * kWidth, own_channel = blockIdx.z * channels_here + threadIdx.x % channels_here;
+  const int channels_here = at.across * kWidth,
+            own_channel = blockIdx.z * channels_here + threadIdx.x % channels_here;
   {
     S total[2] = {};
-    const S* const partial = static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 2 * args.channels;
+    const S* const partial =
+        static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 2 * args.channels;
     add_parts<S, 2>(channels_here, parts, scratch, total, [&](int, int part, S(&sums)[2]) {
       if (own_channel >= args.channels) return;
       sums[0] += partial[part * 2 * args.channels + own_channel];
@@ -479,8 +510,10 @@ __global__ void __launch_bounds__(kThreads)
       shared.first[threadIdx.x] = static_cast<W>(args.training ? total[0] / divisor : S(0));
       shared.second[threadIdx.x] = static_cast<W>(args.training ? total[1] * scale * scale / divisor : S(0));
       if (blockIdx.x == 0) {
-        (static_cast<W*>(args.of_bias.data) + at.lane * args.of_bias.lane_stride)[own_channel] = static_cast<W>(total[0]);
-        (static_cast<W*>(args.of_weight.data) + at.lane * args.of_weight.lane_stride)[own_channel] = static_cast<W>(total[1] * scale);
+        (static_cast<W*>(args.of_bias.data) + at.lane * args.of_bias.lane_stride)[own_channel] =
+            static_cast<W>(total[0]);
+        (static_cast<W*>(args.of_weight.data) + at.lane * args.of_weight.lane_stride)[own_channel] =
+            static_cast<W>(total[1] * scale);
       }
     }
     __syncthreads();
@@ -510,11 +543,16 @@ __global__ void __launch_bounds__(kThreads)
       bool inside[4];
       W values[4][kWidth] = {}, grad[kWidth] = {};
       if (there && covered)
-        load<T, kWidth>(grad, grads + ((static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide + window.x) * args.channels);
+        load<T, kWidth>(
+            grad, grads + ((static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide +
+                           window.x) *
+                              args.channels);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         inside[i] = window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
-        if (inside[i]) load<T, kWidth>(values[i], x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+        if (inside[i])
+          load<T, kWidth>(values[i],
+                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
       }
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
@@ -530,11 +568,16 @@ __global__ void __launch_bounds__(kThreads)
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          values[i][j] = there ? own.weight[j] * ((i == chosen ? g : W(0)) - first[j] - (values[i][j] - own.mean[j]) * second[j]) : W(0);
+          values[i][j] = there ? own.weight[j] * ((i == chosen ? g : W(0)) - first[j] -
+                                                  (values[i][j] - own.mean[j]) * second[j])
+                               : W(0);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (inside[i]) store<T, kWidth>(of_x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels, values[i]);
+        if (inside[i])
+          store<T, kWidth>(
+              of_x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels,
+              values[i]);
     }
     return;
   }

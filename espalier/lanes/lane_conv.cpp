@@ -33,7 +33,11 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias
     TORCH_CHECK(x.size(axis) + 2 * geometry.padding >= weight.size(axis),
                 "lane_conv2d: x: want at least the kernel's ", weight.size(axis), " rows and columns after ",
                 geometry.padding, " of padding a side, got ", x.sizes());
-  TORCH_CHECK(format_of(weight) == format_of(x) || x.size(2) == 1 || weight.size(2) == 1,
+  // Either order is right where both are one: filters of one pixel or channel, images of one.
+  const auto lies_as = [](const at::Tensor& stacked, const at::Tensor& other) {
+    return stacked.numel() == 0 || stacked.select(0, 0).is_contiguous(torch_format(format_of(other)));
+  };
+  TORCH_CHECK(lies_as(weight, x) || lies_as(x, weight),
               "lane_conv2d: weight: want x's memory format, got strides ", weight.strides());
   if (bias.defined()) check_sizes(bias, {weight.size(0), weight.size(1)}, "lane_conv2d", "bias", "[L,K]");
 }

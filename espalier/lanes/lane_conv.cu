@@ -16,8 +16,9 @@ namespace {
 constexpr int kThreads = 256;
 
 // One thread a weight: the parts in their order. blockIdx.y: lane.
-__global__ void __launch_bounds__(kThreads) add_parts_kernel(const float* partial, int parts, int values, float* to,
-                                                             int64_t to_stride, const int64_t* entries) {
+__global__ void __launch_bounds__(kThreads)
+    add_parts_kernel(const float* partial, int parts, int values, float* to, int64_t to_stride,
+                     const int64_t* entries) {
   const int lane = blockIdx.y, value = blockIdx.x * kThreads + threadIdx.x;
   if (value >= values || (entries != nullptr && entries[lane] < 0)) return;
   const float* from = partial + static_cast<int64_t>(lane) * parts * values + value;

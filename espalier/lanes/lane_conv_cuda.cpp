@@ -18,8 +18,8 @@ namespace espalier::lanes {
 #if ESPALIER_WITH_CUDA
 namespace {
 
-constexpr int kMostPlans = 6;                          // of cuDNN that are tried
-constexpr int64_t kMostWorkspaceBytes = 256LL << 20;   // a branch
+constexpr int kMostPlans = 6;                         // of cuDNN that are tried
+constexpr int64_t kMostWorkspaceBytes = 256LL << 20;  // a branch
 constexpr int kTimings = 3;
 
 // One pass of one convolution, its tensors as kernels want them.
@@ -43,10 +43,11 @@ const char* name_of(ConvPass pass) {
 }
 
 std::string key_of(const Job& job) {
-  return fmt::format("{} {}x{}x{}x{}x{} {} filters {}x{} stride {} padding {} groups {} {}", name_of(job.pass),
-                     job.x.size(0), job.x.size(1), job.x.size(2), job.x.size(3), job.x.size(4), job.weight.size(1),
-                     job.weight.size(3), job.weight.size(4), job.geometry.stride, job.geometry.padding,
-                     job.geometry.groups, c10::toString(job.x.scalar_type()));
+  return fmt::format("{} {}x{}x{}x{}x{} {} filters {}x{} stride {} padding {} groups {} {}",
+                     name_of(job.pass), job.x.size(0), job.x.size(1), job.x.size(2), job.x.size(3),
+                     job.x.size(4), job.weight.size(1), job.weight.size(3), job.weight.size(4),
+                     job.geometry.stride, job.geometry.padding, job.geometry.groups,
+                     c10::toString(job.x.scalar_type()));
 }
 
 // The kernel of all lanes, where it takes the job.
@@ -56,7 +57,9 @@ std::optional<ConvArgs> kernel_args(const Job& job) {
     return std::nullopt;
   const int64_t pixels = x.size(1) * std::max(x.size(3) * x.size(4), out.size(3) * out.size(4));
   if (pixels * std::max(x.size(2), out.size(2)) >= int64_t{1} << 31) return std::nullopt;  // 32-bit places
-  const auto size = [](const at::Tensor& tensor, int64_t axis) { return static_cast<int32_t>(tensor.size(axis)); };
+  const auto size = [](const at::Tensor& tensor, int64_t axis) {
+    return static_cast<int32_t>(tensor.size(axis));
+  };
   ConvArgs args;
   args.sizes = {.lanes = size(x, 0),
                 .batch = size(x, 1),
@@ -69,7 +72,8 @@ std::optional<ConvArgs> kernel_args(const Job& job) {
                 .kernel = size(job.weight, 3),
                 .stride = static_cast<int32_t>(job.geometry.stride),
                 .padding = static_cast<int32_t>(job.geometry.padding)};
-  if (!takes_vector(args.sizes) && (job.pass == ConvPass::kData || !takes_narrow(args.sizes))) return std::nullopt;
+  if (!takes_vector(args.sizes) && (job.pass == ConvPass::kData || !takes_narrow(args.sizes)))
+    return std::nullopt;
   args.type = kernel_type(x);
   args.entries = entries_of(job.entries);
   args.x = stack_of(x);
@@ -122,12 +126,16 @@ void run_cudnn(const Job& job, const Choice& choice) {
   // The weight's gradient comes in the type that the plan writes.
   const at::ScalarType written = choice.result == kernel_type(job.x) ? job.x.scalar_type() : at::kFloat;
   const bool is_own = job.pass != ConvPass::kWeight || job.weight.scalar_type() == written;
-  const at::Tensor weight = is_own ? job.weight : empty_lanes(job.weight.sizes(), job.weight.options().dtype(written));
+  const at::Tensor weight =
+      is_own ? job.weight : empty_lanes(job.weight.sizes(), job.weight.options().dtype(written));
   const int64_t bytes = (choice.plan->workspace_bytes() + 255) / 256 * 256;
-  const at::Tensor workspace = at::empty({CudnnBranches::kBranches * bytes}, job.x.options().dtype(at::kByte));
+  const at::Tensor workspace =
+      at::empty({CudnnBranches::kBranches * bytes}, job.x.options().dtype(at::kByte));
   CudnnBranches& branches = CudnnBranches::of_device(job.x.device().index());
   const cudaStream_t stream = stream_of(job.x);
-  const auto at_lane = [](const at::Tensor& tensor, int64_t lane) { return tensor.select(0, lane).data_ptr(); };
+  const auto at_lane = [](const at::Tensor& tensor, int64_t lane) {
+    return tensor.select(0, lane).data_ptr();
+  };
   branches.fork(stream);
   for (int64_t lane = 0; lane < job.x.size(0); ++lane) {
     const int branch = static_cast<int>(lane % CudnnBranches::kBranches);
@@ -151,7 +159,8 @@ void run(const Job& job, const Choice& choice) {
 std::vector<Choice> cudnn_choices(const Job& job, int most) {
   std::vector<Choice> choices;
   std::vector<KernelType> results{kernel_type(job.x)};
-  if (job.pass == ConvPass::kWeight && job.x.element_size() == 2) results = {KernelType::kF32, kernel_type(job.x)};
+  if (job.pass == ConvPass::kWeight && job.x.element_size() == 2)
+    results = {KernelType::kF32, kernel_type(job.x)};
   for (const KernelType result : results) {
     for (auto& plan : cudnn_plans(problem_of(job, result), 2 * most)) {
       if (!plan->is_deterministic() || plan->workspace_bytes() > kMostWorkspaceBytes) continue;
@@ -238,7 +247,10 @@ Choice choice_for(const Job& job) {
   const auto found = all.made.find(key);
   if (found != all.made.end()) return found->second;
   const auto recorded = all.recorded.find(key);
-  const bool may_measure = all.choosing == ConvChoosing::kMeasure && !is_capturing(stream_of(job.x));
+  // fp32 and f64 are for exactness: their plans round differently, and cuDNN's first is what torch would
+  // take.
+  const bool may_measure =
+      all.choosing == ConvChoosing::kMeasure && job.x.element_size() == 2 && !is_capturing(stream_of(job.x));
   const Choice choice = recorded != all.recorded.end() ? recorded_choice(job, recorded->second)
                         : may_measure                  ? measured_choice(job)
                                                        : fixed_choice(job);

@@ -9,6 +9,7 @@
 // Deterministic: a sum's order depends on the lane's shape alone.
 #include <algorithm>
 
+#include "espalier/core/divisor.h"
 #include "espalier/lanes/lane_conv_kernel.h"
 #include "espalier/lanes/mma.cuh"
 
@@ -18,15 +19,17 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kBandPixels = 1024;       // a band has at most, but one row at least: a whole CIFAR image
-constexpr int kMostBandBytes = 40960;   // of shared memory for it
-constexpr int kMostSteps = 3;           // of 16 in k: 48 values of a filter
+constexpr int kBandPixels = 1024;      // a band has at most, but one row at least: a whole CIFAR image
+constexpr int kMostBandBytes = 40960;  // of shared memory for it
+constexpr int kMostSteps = 3;          // of 16 in k: 48 values of a filter
 
 struct Band {
-  int rows;      // of output a band; the last of an image may have fewer
-  int a_image;   // bands
-  int pitch;     // values of a staged row: even
-  int lead;      // values before a row's first pixel, at least the padding: even
+  int rows;       // of output a band; the last of an image may have fewer
+  int a_image;    // bands
+  int pitch;      // values of a staged row: even
+  int lead;       // values before a row's first pixel, at least the padding: even
+  Divisor a_row;  // pixels of output
+  Divisor units;  // pairs of values of a staged row
 };
 
 Band band_of(const ConvSizes& sizes) {
@@ -35,6 +38,8 @@ Band band_of(const ConvSizes& sizes) {
   band.a_image = (sizes.out_height + band.rows - 1) / band.rows;
   band.lead = (sizes.padding * sizes.channels + 1) / 2 * 2;
   band.pitch = (band.lead + (sizes.width + sizes.padding) * sizes.channels + 1) / 2 * 2;
+  band.a_row = Divisor(static_cast<uint32_t>(sizes.out_width));
+  band.units = Divisor(static_cast<uint32_t>(band.pitch / 2));
   return band;
 }
 
@@ -44,13 +49,15 @@ int band_bytes(const ConvSizes& sizes, const Band& band) {
 
 // Copies the rows that a band reads, zeros around them.
 template <class T>
-__device__ void stage_band(const ConvSizes& sizes, const Band& band, const T* image, int first_row, T* staged) {
+__device__ void stage_band(const ConvSizes& sizes, const Band& band, const T* image, int first_row,
+                           T* staged) {
   const int rows = band.rows + sizes.kernel - 1, row_values = sizes.width * sizes.channels;
   // Two values at once where rows begin on 4 bytes.
   const bool pairs = row_values % 2 == 0;
   const int units = band.pitch / 2;
   for (int unit = threadIdx.x; unit < rows * units; unit += kThreads) {
-    const int row = unit / units, at = (unit - row * units) * 2;
+    const int row = static_cast<int>(band.units.quotient(static_cast<uint32_t>(unit)));
+    const int at = (unit - row * units) * 2;
     const int y = first_row - sizes.padding + row, value = at - band.lead;
     uint32_t word = 0;
     if (y >= 0 && y < sizes.height && value + 1 >= 0 && value < row_values) {
@@ -59,7 +66,8 @@ __device__ void stage_band(const ConvSizes& sizes, const Band& band, const T* im
         word = *reinterpret_cast<const uint32_t*>(from);
       } else {
         if (value >= 0) word = *reinterpret_cast<const uint16_t*>(from);
-        if (value + 1 < row_values) word |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(from)[1]) << 16;
+        if (value + 1 < row_values)
+          word |= static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(from)[1]) << 16;
       }
     }
     reinterpret_cast<uint32_t*>(staged)[unit] = word;
@@ -77,7 +85,8 @@ __device__ inline int offset_of(const ConvSizes& sizes, const Band& band, int k)
 
 // A pixel's place: of the first value that it reads.
 __device__ inline int place_of(const ConvSizes& sizes, const Band& band, int pixel) {
-  const int y = pixel / sizes.out_width, x = pixel - y * sizes.out_width;
+  const int y = static_cast<int>(band.a_row.quotient(static_cast<uint32_t>(pixel)));
+  const int x = pixel - y * sizes.out_width;
   return y * band.pitch + band.lead + (x - sizes.padding) * sizes.channels;
 }
 
@@ -122,7 +131,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) offsets[step][i] = offset_of(sizes, band, step * 16 + pair + i % 2 + i / 2 * 8);
+    for (int i = 0; i < 4; ++i)
+      offsets[step][i] = offset_of(sizes, band, step * 16 + pair + i % 2 + i / 2 * 8);
 
   const int64_t image_values = static_cast<int64_t>(sizes.height) * sizes.width * sizes.channels;
   const T* const read = static_cast<const T*>(x.data) + lane * x.lane_stride;
@@ -136,7 +146,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     stage_band(sizes, band, read + sample * image_values, first_row, staged);
     __syncthreads();
-    T* const to = written + (static_cast<int64_t>(sample) * sizes.out_height + first_row) * sizes.out_width * sizes.filters;
+    T* const to = written + (static_cast<int64_t>(sample) * sizes.out_height + first_row) * sizes.out_width *
+                                sizes.filters;
     for (int first = warp * 16; first < pixels; first += kWarps * 16) {
       const int places[2] = {place_of(sizes, band, min(first + group, pixels - 1)),
                              place_of(sizes, band, min(first + group + 8, pixels - 1))};
@@ -162,7 +173,8 @@ __global__ void __launch_bounds__(kThreads)
             low += own[0];
             high += own[1];
           }
-          *reinterpret_cast<uint32_t*>(results + (group + half * 8) * kRowBytes + (n * 8 + pair) * 2) = pack<T>(low, high);
+          *reinterpret_cast<uint32_t*>(results + (group + half * 8) * kRowBytes + (n * 8 + pair) * 2) =
+              pack<T>(low, high);
         }
       __syncwarp();
       for (int chunk = in_warp; chunk < 16 * kTiles; chunk += kWarp) {
@@ -199,7 +211,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) offsets[step][half] = offset_of(sizes, band, step * 16 + half * 8 + group);
+    for (int half = 0; half < 2; ++half)
+      offsets[step][half] = offset_of(sizes, band, step * 16 + half * 8 + group);
 
   const int64_t image_values = static_cast<int64_t>(sizes.height) * sizes.width * sizes.channels;
   const T* const read = static_cast<const T*>(x.data) + lane * x.lane_stride;
@@ -211,7 +224,8 @@ __global__ void __launch_bounds__(kThreads)
     if (index >= bands) break;
     const int sample = index / band.a_image, first_row = (index - sample * band.a_image) * band.rows;
     const int pixels = min(band.rows, sizes.out_height - first_row) * sizes.out_width;
-    const T* const from = grads + (static_cast<int64_t>(sample) * sizes.out_height + first_row) * sizes.out_width * sizes.filters;
+    const T* const from = grads + (static_cast<int64_t>(sample) * sizes.out_height + first_row) *
+                                      sizes.out_width * sizes.filters;
     const auto fetch = [&](int turn) {
       const int first = (turn * kWarps + warp) * 16;
       if (first < pixels)
@@ -219,7 +233,8 @@ __global__ void __launch_bounds__(kThreads)
           const int row = chunk / kTiles, filter = first_filter + chunk % kTiles * 8;
           const bool valid = first + row < pixels && filter < sizes.filters;
           copy_chunk(own_grads + turn % kGradStages * kStageBytes + (row * kPitch + chunk % kTiles) * 16,
-                     valid ? from + static_cast<int64_t>(first + row) * sizes.filters + filter : grads, valid);
+                     valid ? from + static_cast<int64_t>(first + row) * sizes.filters + filter : grads,
+                     valid);
         }
       commit_copies();
     };
@@ -234,11 +249,13 @@ __global__ void __launch_bounds__(kThreads)
       __syncwarp();
       int places[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) places[j] = place_of(sizes, band, min(first + pair + j % 2 + j / 2 * 8, pixels - 1));
+      for (int j = 0; j < 4; ++j)
+        places[j] = place_of(sizes, band, min(first + pair + j % 2 + j / 2 * 8, pixels - 1));
       uint32_t b[kTiles][2];
       const uint32_t tile = shared_address(own_grads + turn % kGradStages * kStageBytes);
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) load_two_matrices_transposed(b[n], tile + (in_warp % 16 * kPitch + n) * 16);
+      for (int n = 0; n < kTiles; ++n)
+        load_two_matrices_transposed(b[n], tile + (in_warp % 16 * kPitch + n) * 16);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         uint32_t a[4];
@@ -264,7 +281,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) all[((step * kTiles + n) * 4 + j) * kThreads + threadIdx.x] = sums[step][n][j];
+      for (int j = 0; j < 4; ++j)
+        all[((step * kTiles + n) * 4 + j) * kThreads + threadIdx.x] = sums[step][n][j];
   __syncthreads();
   float* const to = partial + (static_cast<int64_t>(lane) * gridDim.x + blockIdx.x) * sizes.filters * depth;
   for (int value = warp; value < kSteps * kTiles * 4; value += kWarps) {
@@ -294,13 +312,14 @@ cudaError_t launch_forward(const ConvArgs& args, cudaStream_t stream) {
   const Band band = band_of(sizes);
   const auto kernel = narrow_forward_kernel<T, kSteps, kTiles>;
   const int bytes = kWarps * 16 * (kTiles * 16 + 16) + band_bytes(sizes, band);
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
     return error;
   const int bands = sizes.batch * band.a_image;
   const dim3 grid((bands + kBandsABlock - 1) / kBandsABlock, (sizes.filters + kTiles * 8 - 1) / (kTiles * 8),
                   sizes.lanes);
-  kernel<<<grid, kThreads, bytes, stream>>>(sizes, band, kBandsABlock, args.x, args.weight, args.out, args.bias,
-                                            args.bias_stride, args.entries);
+  kernel<<<grid, kThreads, bytes, stream>>>(sizes, band, kBandsABlock, args.x, args.weight, args.out,
+                                            args.bias, args.bias_stride, args.entries);
   return cudaGetLastError();
 }
 
@@ -311,11 +330,14 @@ cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   const auto kernel = narrow_weight_kernel<T, kSteps, kTiles>;
   const int staged = kWarps * kGradStages * 16 * (kTiles | 1) * 16 + band_bytes(sizes, band);
   const int bytes = std::max(staged, kSteps * kTiles * 4 * kThreads * 4);
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
     return error;
   const int bands = sizes.batch * band.a_image, a_block = weight_bands(sizes, band);
-  const dim3 grid((bands + a_block - 1) / a_block, (sizes.filters + kTiles * 8 - 1) / (kTiles * 8), sizes.lanes);
-  kernel<<<grid, kThreads, bytes, stream>>>(sizes, band, a_block, args.x, args.out, args.partial, args.entries);
+  const dim3 grid((bands + a_block - 1) / a_block, (sizes.filters + kTiles * 8 - 1) / (kTiles * 8),
+                  sizes.lanes);
+  kernel<<<grid, kThreads, bytes, stream>>>(sizes, band, a_block, args.x, args.out, args.partial,
+                                            args.entries);
   return cudaGetLastError();
 }
 

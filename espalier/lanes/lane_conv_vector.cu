@@ -11,6 +11,7 @@
 // Deterministic: a sum's order depends on the lane's shape alone.
 #include <algorithm>
 
+#include "espalier/core/divisor.h"
 #include "espalier/lanes/lane_conv_kernel.h"
 #include "espalier/lanes/mma.cuh"
 
@@ -22,7 +23,8 @@ constexpr int kChunk = 8;  // values of 16 bytes
 
 // How a block finds the values that a tap reads.
 struct Window {
-  int32_t height, width;  // of the tensor that is read
+  int32_t height, width;    // of the tensor that is read
+  Divisor a_row, a_sample;  // pixels that are gone over
   int32_t kernel, stride, padding;
   bool of_data;  // the data gradient: taps lead from the input to the outputs that read it
 };
@@ -68,8 +70,8 @@ struct TapCursor {
   }
 };
 
-constexpr int kRows = 128;    // pixels a block
-constexpr int kDepth = 32;    // of k, a stage
+constexpr int kRows = 128;  // pixels a block
+constexpr int kDepth = 32;  // of k, a stage
 constexpr int kStages = 4;
 constexpr int kDepthChunks = kDepth / kChunk;
 constexpr int kPixelPitch = kDepthChunks + 1;  // chunks a row of a tile of pixels: odd
@@ -91,7 +93,7 @@ constexpr int product_bytes() {
 }
 
 template <class T, int kColumns, int kWarpsN, bool kOfData>
-__global__ void __launch_bounds__(4 * kWarpsN* kWarp)
+__global__ void __launch_bounds__(4 * kWarpsN * kWarp)
     product_kernel(ConvSizes sizes, Window window, Stack in, Stack weight, Stack out, const float* bias,
                    int64_t bias_stride, const int64_t* entries) {
   constexpr int kThreads = 4 * kWarpsN * kWarp;
@@ -102,8 +104,8 @@ __global__ void __launch_bounds__(4 * kWarpsN* kWarp)
   const int lane = blockIdx.z;
   if (entries != nullptr && entries[lane] < 0) return;
 
-  const int channels = kOfData ? sizes.filters : sizes.channels;   // of what is read
-  const int columns = kOfData ? sizes.channels : sizes.filters;    // of what is written
+  const int channels = kOfData ? sizes.filters : sizes.channels;    // of what is read
+  const int columns = kOfData ? sizes.channels : sizes.filters;     // of what is written
   const int rows_high = kOfData ? sizes.height : sizes.out_height;  // pixels that are written
   const int rows_wide = kOfData ? sizes.width : sizes.out_width;
   const int pixels = sizes.batch * rows_high * rows_wide;
@@ -122,15 +124,20 @@ __global__ void __launch_bounds__(4 * kWarpsN* kWarp)
 #pragma unroll
   for (int i = 0; i < kCopies; ++i) {
     const int pixel = first_row + copy_row + i * kRowsAtOnce;
-    const int sample = pixel / (rows_high * rows_wide), rest = pixel - sample * rows_high * rows_wide;
-    pixel_y[i] = pixel < pixels ? rest / rows_wide : -(1 << 20);  // far outside: nothing is read
-    pixel_x[i] = rest - rest / rows_wide * rows_wide;
-    image[i] = read + static_cast<int64_t>(pixel < pixels ? sample : 0) * window.height * window.width * channels;
+    const int sample = static_cast<int>(window.a_sample.quotient(static_cast<uint32_t>(pixel)));
+    const int rest = pixel - sample * rows_high * rows_wide;
+    const int row = static_cast<int>(window.a_row.quotient(static_cast<uint32_t>(rest)));
+    pixel_y[i] = pixel < pixels ? row : -(1 << 20);  // far outside: nothing is read
+    pixel_x[i] = rest - row * rows_wide;
+    image[i] =
+        read + static_cast<int64_t>(pixel < pixels ? sample : 0) * window.height * window.width * channels;
   }
   TapCursor cursor(copy_chunk_index * kChunk, channels, sizes.kernel);
   const int taps = sizes.kernel * sizes.kernel;
 
-  const auto pixel_tile = [&](int stage) { return shared + stage * (kRows * kPixelPitch * 16 + Weights::kBytes); };
+  const auto pixel_tile = [&](int stage) {
+    return shared + stage * (kRows * kPixelPitch * 16 + Weights::kBytes);
+  };
   const auto weight_tile = [&](int stage) { return pixel_tile(stage) + kRows * kPixelPitch * 16; };
   const auto fetch = [&](int step) {
     uint8_t* const to_pixels = pixel_tile(step % kStages);
@@ -184,8 +191,9 @@ __global__ void __launch_bounds__(4 * kWarpsN* kWarp)
       uint32_t a[2][4];
 #pragma unroll
       for (int m = 0; m < 2; ++m)
-        load_matrices(a[m], from_pixels + ((warp_row + m * 16 + in_warp % 16) * kPixelPitch + part * 2 +
-                                           in_warp / 16) * 16);
+        load_matrices(
+            a[m],
+            from_pixels + ((warp_row + m * 16 + in_warp % 16) * kPixelPitch + part * 2 + in_warp / 16) * 16);
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
         const int column = warp_column + n * 8;
@@ -195,18 +203,21 @@ __global__ void __launch_bounds__(4 * kWarpsN* kWarp)
             load_two_matrices_transposed(
                 b, from_weights + ((part * 16 + in_warp % 16) * Weights::kPitch + column / 8) * 16);
           else
-            load_two_matrices(b, from_weights + ((column + in_warp % 8) * Weights::kPitch + part * 2 +
-                                                 in_warp / 8 % 2) * 16);
+            load_two_matrices(
+                b,
+                from_weights + ((column + in_warp % 8) * Weights::kPitch + part * 2 + in_warp / 8 % 2) * 16);
 #pragma unroll
           for (int m = 0; m < 2; ++m) multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
         } else {
           uint32_t b[4];
           if (kOfData)
-            load_matrices_transposed(b, from_weights + ((part * 16 + in_warp % 16) * Weights::kPitch +
-                                                        column / 8 + in_warp / 16) * 16);
+            load_matrices_transposed(
+                b, from_weights +
+                       ((part * 16 + in_warp % 16) * Weights::kPitch + column / 8 + in_warp / 16) * 16);
           else
             load_matrices(b, from_weights + ((column + in_warp % 8 + in_warp / 16 * 8) * Weights::kPitch +
-                                             part * 2 + in_warp / 8 % 2) * 16);
+                                             part * 2 + in_warp / 8 % 2) *
+                                                16);
 #pragma unroll
           for (int m = 0; m < 2; ++m) {
             multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
@@ -254,16 +265,26 @@ cudaError_t launch_product(const ConvArgs& args, cudaStream_t stream) {
   const ConvSizes& sizes = args.sizes;
   const auto kernel = product_kernel<T, kColumns, kWarpsN, kOfData>;
   constexpr int kBytes = product_bytes<kColumns, kOfData>();
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes))
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes))
     return error;
-  const Window window{kOfData ? sizes.out_height : sizes.height, kOfData ? sizes.out_width : sizes.width,
-                      sizes.kernel, sizes.stride, sizes.padding, kOfData};
-  const int pixels = sizes.batch * (kOfData ? sizes.height * sizes.width : sizes.out_height * sizes.out_width);
+  const auto count = [](int size) { return static_cast<uint32_t>(size); };
+  const int high = kOfData ? sizes.height : sizes.out_height, wide = kOfData ? sizes.width : sizes.out_width;
+  const Window window{kOfData ? sizes.out_height : sizes.height,
+                      kOfData ? sizes.out_width : sizes.width,
+                      Divisor(count(wide)),
+                      Divisor(count(high * wide)),
+                      sizes.kernel,
+                      sizes.stride,
+                      sizes.padding,
+                      kOfData};
+  const int pixels =
+      sizes.batch * (kOfData ? sizes.height * sizes.width : sizes.out_height * sizes.out_width);
   const int columns = kOfData ? sizes.channels : sizes.filters;
   const dim3 grid((pixels + kRows - 1) / kRows, (columns + kColumns - 1) / kColumns, sizes.lanes);
-  kernel<<<grid, 4 * kWarpsN * kWarp, kBytes, stream>>>(sizes, window, kOfData ? args.out : args.x, args.weight,
-                                                        kOfData ? args.x : args.out, args.bias, args.bias_stride,
-                                                        args.entries);
+  kernel<<<grid, 4 * kWarpsN * kWarp, kBytes, stream>>>(sizes, window, kOfData ? args.out : args.x,
+                                                        args.weight, kOfData ? args.x : args.out, args.bias,
+                                                        args.bias_stride, args.entries);
   return cudaGetLastError();
 }
 
@@ -347,7 +368,9 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
   __syncthreads();
 
   const auto grad_tile = [&](int stage) { return shared + Shape::kTapBytes + stage * Shape::kStageBytes; };
-  const auto read_tile = [&](int stage) { return grad_tile(stage) + Shape::kPixels * Shape::kGradPitch * 16; };
+  const auto read_tile = [&](int stage) {
+    return grad_tile(stage) + Shape::kPixels * Shape::kGradPitch * 16;
+  };
   const int copier = tid % Shape::kCopiers, copy_row = tid / Shape::kCopiers;
   PixelCursor cursor(begin + copy_row, sizes.out_height, sizes.out_width);
   const int image_values = window.height * window.width * channels;
@@ -359,11 +382,12 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
       const int row = copy_row + pass * Shape::kPixelsAtOnce;
       const int pixel = begin + step * Shape::kPixels + row;
       const bool there = pixel < end;
-      const T* const own_grads = grads + static_cast<int64_t>(there ? pixel : 0) * sizes.filters + first_filter;
+      const T* const own_grads =
+          grads + static_cast<int64_t>(there ? pixel : 0) * sizes.filters + first_filter;
       for (int chunk = copier; chunk < Shape::kFilters / kChunk; chunk += Shape::kCopiers) {
         const bool valid = there && first_filter + chunk * kChunk < sizes.filters;
-        copy_chunk(to_grads + (row * Shape::kGradPitch + chunk) * 16, valid ? own_grads + chunk * kChunk : grads,
-                   valid);
+        copy_chunk(to_grads + (row * Shape::kGradPitch + chunk) * 16,
+                   valid ? own_grads + chunk * kChunk : grads, valid);
       }
       const T* const image = read + static_cast<int64_t>(there ? cursor.sample : 0) * image_values;
       for (int chunk = copier; chunk < Shape::kColumns / kChunk; chunk += Shape::kCopiers) {
@@ -398,13 +422,16 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
       uint32_t a[kM][4];
 #pragma unroll
       for (int m = 0; m < kM; ++m)  // matrices: filters 0-7 and 8-15 of pixels 0-7, then of pixels 8-15
-        load_matrices_transposed(a[m], from_grads + ((pixel + in_warp % 8 + in_warp / 16 * 8) * Shape::kGradPitch +
-                                                     (warp_m * kM + m) * 2 + in_warp / 8 % 2) * 16);
+        load_matrices_transposed(a[m],
+                                 from_grads + ((pixel + in_warp % 8 + in_warp / 16 * 8) * Shape::kGradPitch +
+                                               (warp_m * kM + m) * 2 + in_warp / 8 % 2) *
+                                                  16);
 #pragma unroll
       for (int n = 0; n + 1 < kN; n += 2) {
         uint32_t b[4];
-        load_matrices_transposed(b, from_read + ((pixel + in_warp % 16) * Shape::kReadPitch + warp_n * kN + n +
-                                                 in_warp / 16) * 16);
+        load_matrices_transposed(
+            b,
+            from_read + ((pixel + in_warp % 16) * Shape::kReadPitch + warp_n * kN + n + in_warp / 16) * 16);
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
           multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
@@ -429,8 +456,7 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
 #pragma unroll
       for (int n = 0; n < kN; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          all[((m * kN + n) * 4 + i) * Shape::kThreads + tid] = sums[m][n][i];
+        for (int i = 0; i < 4; ++i) all[((m * kN + n) * 4 + i) * Shape::kThreads + tid] = sums[m][n][i];
     __syncthreads();
     if (warp_k > 0) return;
 #pragma unroll
@@ -440,7 +466,8 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           for (int k = 1; k < kWarpsK; ++k)
-            sums[m][n][i] += all[((m * kN + n) * 4 + i) * Shape::kThreads + tid + k * kWarpsM * kWarpsN * kWarp];
+            sums[m][n][i] +=
+                all[((m * kN + n) * 4 + i) * Shape::kThreads + tid + k * kWarpsM * kWarpsN * kWarp];
   }
   float* const to = partial + (static_cast<int64_t>(lane) * parts + part) * sizes.filters * depth;
   const int group = in_warp / 4, pair = in_warp % 4 * 2;
@@ -475,15 +502,17 @@ cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes))
     return error;
-  const Window window{sizes.height, sizes.width, sizes.kernel, sizes.stride, sizes.padding, false};
+  const Window window{sizes.height, sizes.width,  Divisor(),     Divisor(),
+                      sizes.kernel, sizes.stride, sizes.padding, false};
   const int depth = sizes.kernel * sizes.kernel * sizes.channels;
   const int column_tiles = (depth + Shape::kColumns - 1) / Shape::kColumns;
   const int filter_tiles = (sizes.filters + Shape::kFilters - 1) / Shape::kFilters;
   const int pixels = sizes.batch * sizes.out_height * sizes.out_width, parts = weight_parts(sizes);
-  const int pixels_a_part = ((pixels + parts - 1) / parts + Shape::kPixels - 1) / Shape::kPixels * Shape::kPixels;
+  const int pixels_a_part =
+      ((pixels + parts - 1) / parts + Shape::kPixels - 1) / Shape::kPixels * Shape::kPixels;
   const dim3 grid(column_tiles * filter_tiles, parts, sizes.lanes);
-  kernel<<<grid, Shape::kThreads, Shape::kBytes, stream>>>(sizes, window, args.x, args.out, args.partial, parts,
-                                                           pixels_a_part, column_tiles, args.entries);
+  kernel<<<grid, Shape::kThreads, Shape::kBytes, stream>>>(sizes, window, args.x, args.out, args.partial,
+                                                           parts, pixels_a_part, column_tiles, args.entries);
   return cudaGetLastError();
 }
 
@@ -515,7 +544,8 @@ cudaError_t launch_vector_backward_data(const ConvArgs& args, cudaStream_t strea
 cudaError_t launch_vector_backward_weight(const ConvArgs& args, cudaStream_t stream) {
   const bool nines = args.sizes.kernel == 3;
   if (args.type == KernelType::kBf16)
-    return nines ? launch_weight<__nv_bfloat16, 9>(args, stream) : launch_weight<__nv_bfloat16, 8>(args, stream);
+    return nines ? launch_weight<__nv_bfloat16, 9>(args, stream)
+                 : launch_weight<__nv_bfloat16, 8>(args, stream);
   return nines ? launch_weight<__half, 9>(args, stream) : launch_weight<__half, 8>(args, stream);
 }
 

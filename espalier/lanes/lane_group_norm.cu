@@ -19,8 +19,12 @@ struct Place {
   int lane, sample, across, rows, tx, ty;
 
   __device__ explicit Place(int across_)
-      : lane(blockIdx.y), sample(blockIdx.x), across(across_), rows(kThreads / across_),
-        tx(threadIdx.x % across_), ty(threadIdx.x / across_) {}
+      : lane(blockIdx.y),
+        sample(blockIdx.x),
+        across(across_),
+        rows(kThreads / across_),
+        tx(threadIdx.x % across_),
+        ty(threadIdx.x / across_) {}
 };
 
 // Sums over a block's rows of threads, into the first row; halving, so in a fixed order.
@@ -102,7 +106,9 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int ac
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         const int channel = vector * kWidth + j;
-        const W y = (values[j] - static_cast<W>(means[group])) * static_cast<W>(scales[group]) * weight[channel] + bias[channel];
+        const W y =
+            (values[j] - static_cast<W>(means[group])) * static_cast<W>(scales[group]) * weight[channel] +
+            bias[channel];
         values[j] = !there ? W(0) : args.relu && y < 0 ? W(0) : y;
       }
       store<T, kWidth>(out + place, values);
@@ -165,7 +171,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
       }
   }
   __syncthreads();
-  S* const partial = static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * args.batch + at.sample) * 2 * args.channels;
+  S* const partial = static_cast<S*>(args.partial) +
+                     (static_cast<int64_t>(at.lane) * args.batch + at.sample) * 2 * args.channels;
   for (int channel = threadIdx.x; channel < args.channels; channel += kThreads) {
     partial[channel] = products[channel];
     partial[args.channels + channel] = sums[channel];
@@ -194,7 +201,9 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
       for (int j = 0; j < kWidth; ++j) {
         const int channel = vector * kWidth + j;
         const W z = (values[j] - means[group]) * scales[group], g = past_relu(grad[j], z, channel);
-        values[j] = there ? scales[group] * (g * weight[channel] - static_cast<W>(first[group]) - z * static_cast<W>(second[group])) : W(0);
+        values[j] = there ? scales[group] * (g * weight[channel] - static_cast<W>(first[group]) -
+                                             z * static_cast<W>(second[group]))
+                          : W(0);
       }
       store<T, kWidth>(of_x + place, values);
     }
@@ -210,7 +219,8 @@ __global__ void __launch_bounds__(kThreads) parameters_kernel(NormArgs args) {
   S product = 0, sum = 0;
   if (channel < args.channels)
     for (int sample = sharer; sample < args.batch; sample += kThreads / 32) {
-      const S* const from = static_cast<const S*>(args.partial) + (static_cast<int64_t>(lane) * args.batch + sample) * 2 * args.channels + channel;
+      const S* const from = static_cast<const S*>(args.partial) +
+                            (static_cast<int64_t>(lane) * args.batch + sample) * 2 * args.channels + channel;
       product += from[0];
       sum += from[args.channels];
     }
@@ -222,7 +232,8 @@ __global__ void __launch_bounds__(kThreads) parameters_kernel(NormArgs args) {
     product += shared[0][threadIdx.x + other * 32];
     sum += shared[1][threadIdx.x + other * 32];
   }
-  (static_cast<W*>(args.of_weight.data) + lane * args.of_weight.lane_stride)[channel] = static_cast<W>(product);
+  (static_cast<W*>(args.of_weight.data) + lane * args.of_weight.lane_stride)[channel] =
+      static_cast<W>(product);
   (static_cast<W*>(args.of_bias.data) + lane * args.of_bias.lane_stride)[channel] = static_cast<W>(sum);
 }
 

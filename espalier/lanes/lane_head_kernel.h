@@ -50,8 +50,8 @@ struct LossArgs {
   int64_t labels_stride = 0;
   const bool* mask = nullptr;  // [L,B] or nullptr
   int64_t mask_stride = 0;
-  Stack loss;       // [L] wide, lane_stride apart; its gradient backward
-  Stack of_logits;  // [L,B,K]
+  Stack loss;                      // [L] wide, lane_stride apart; its gradient backward
+  Stack of_logits;                 // [L,B,K]
   int64_t* num_correct = nullptr;  // [L]
   int64_t* num_valid = nullptr;    // [L]
 };

@@ -21,7 +21,8 @@ __device__ inline W warp_sum(W value) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(LinearArgs args) {
   using W = wide_t<T>;
-  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
+            in_warp = threadIdx.x % kWarp;
   if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
   const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride +
                      static_cast<int64_t>(sample) * args.in_features;
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LinearArgs args) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) of_x_kernel(LinearArgs args) {
   using W = wide_t<T>;
-  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
+            in_warp = threadIdx.x % kWarp;
   if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
   const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride +
                         static_cast<int64_t>(sample) * args.out_features;
@@ -52,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) of_x_kernel(LinearArgs args) {
                   static_cast<int64_t>(sample) * args.in_features;
   for (int i = in_warp; i < args.in_features; i += kWarp) {
     W sum = 0;
-    for (int o = 0; o < args.out_features; ++o) sum += grad[o] * weight[static_cast<int64_t>(o) * args.in_features + i];
+    for (int o = 0; o < args.out_features; ++o)
+      sum += grad[o] * weight[static_cast<int64_t>(o) * args.in_features + i];
     of_x[i] = narrow<T>(sum);
   }
 }
@@ -84,7 +87,8 @@ __global__ void __launch_bounds__(kThreads) of_weight_kernel(LinearArgs args) {
     if (of_bias && tx == 0)
       (static_cast<W*>(args.of_bias.data) + lane * args.of_bias.lane_stride)[o] = sum;
     else if (!of_bias && i < args.in_features && args.of_weight.data != nullptr)
-      (static_cast<W*>(args.of_weight.data) + lane * args.of_weight.lane_stride)[static_cast<int64_t>(o) * args.in_features + i] = sum;
+      (static_cast<W*>(args.of_weight.data) +
+       lane * args.of_weight.lane_stride)[static_cast<int64_t>(o) * args.in_features + i] = sum;
   }
 }
 

@@ -30,7 +30,8 @@ __device__ inline bool in_range(const LossArgs& args, int64_t label) {
 
 // max and log(sum(exp)) of a sample's logits, on every lane of a warp. A NaN makes both NaN.
 template <class T>
-__device__ inline void log_sum(const LossArgs& args, const T* logits, int in_warp, wide_t<T>& most, wide_t<T>& log_of_sum) {
+__device__ inline void log_sum(const LossArgs& args, const T* logits, int in_warp, wide_t<T>& most,
+                               wide_t<T>& log_of_sum) {
   using W = wide_t<T>;
   most = -INFINITY;
   for (int k = in_warp; k < args.classes; k += kWarp) {
@@ -88,14 +89,16 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   if (threadIdx.x != 0) return;
   total = 0;
   for (int i = 0; i < kWarps; ++i) total += shared[i];
-  static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] = total / static_cast<W>(count > 1 ? count : 1);
+  static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] =
+      total / static_cast<W>(count > 1 ? count : 1);
 }
 
 // (softmax - q) / count, times the lane's own gradient. blockIdx: samples, lane.
 template <class T>
 __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   using W = wide_t<T>;
-  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
+            in_warp = threadIdx.x % kWarp;
   const int count = count_valid(args, lane);
   if (sample >= args.batch) return;
   const int64_t offset = static_cast<int64_t>(sample) * args.classes;

@@ -1,6 +1,10 @@
 #include "espalier/lanes/lane_norm.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/native_group_norm.h>
+#include <ATen/ops/native_group_norm_backward.h>
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -164,6 +168,79 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
   }
 };
 
+// Where every sample counts, torch's own norms do a lane at a time: several times as fast as the steps above.
+struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, Norm norm) {
+    const at::Tensor out = empty_lanes(x.sizes(), x.options(), format_of(x));
+    const at::Tensor entries = active_entries(x.size(0));
+    tensor_list saved{x, weight, norm.running_mean, norm.running_var, out, entries};
+    for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      if (!is_active(entries, lane)) {
+        saved.insert(saved.end(), 2, at::Tensor());
+        continue;
+      }
+      const at::Tensor from = x.select(0, lane), w = weight.select(0, lane), b = bias.select(0, lane);
+      const auto [made, mean, scale] =
+          norm.over == Over::kBatch
+              ? at::native_batch_norm(from, w, b, norm.running_mean.select(0, lane),
+                                      norm.running_var.select(0, lane), norm.mode == Mode::kTrain,
+                                      norm.momentum, norm.eps)
+              : at::native_group_norm(from, w, b, from.size(0), from.size(1), from.size(2) * from.size(3),
+                                      norm.groups, norm.eps);
+      const at::Tensor to = out.select(0, lane);
+      to.copy_(norm.activation == Activation::kRelu ? made.relu() : made);
+      saved.insert(saved.end(), {mean, scale});
+    }
+    ctx->save_for_backward(saved);
+    ctx->saved_data["over"] = static_cast<int64_t>(norm.over);
+    ctx->saved_data["groups"] = norm.groups;
+    ctx->saved_data["mode"] = static_cast<int64_t>(norm.mode);
+    ctx->saved_data["relu"] = norm.activation == Activation::kRelu;
+    ctx->saved_data["eps"] = norm.eps;
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &out = saved[4];
+    const bool over_batch = static_cast<Over>(ctx->saved_data["over"].toInt()) == Over::kBatch;
+    const bool trains = static_cast<Mode>(ctx->saved_data["mode"].toInt()) == Mode::kTrain;
+    const bool wants_x = ctx->needs_input_grad(0);
+    const at::Tensor of_x = wants_x ? empty_lanes(x.sizes(), x.options(), format_of(x)) : at::Tensor();
+    const at::Tensor of_weight = empty_lanes(weight.sizes(), weight.options());
+    const at::Tensor of_bias = empty_lanes(weight.sizes(), weight.options());
+    const at::Tensor all = as_lanes(grads[0], format_of(x));
+    for (int64_t lane = 0; lane < x.size(0); ++lane) {
+      if (!is_active(saved[5], lane)) continue;
+      const at::Tensor from = x.select(0, lane), w = weight.select(0, lane);
+      at::Tensor grad = all.select(0, lane);
+      // <= and not >: the gradient of a NaN output passes, as torch's.
+      if (ctx->saved_data["relu"].toBool()) grad = at::where(out.select(0, lane) <= 0, 0, grad);
+      const at::Tensor &mean = saved[static_cast<size_t>(6 + 2 * lane)],
+                       &scale = saved[static_cast<size_t>(7 + 2 * lane)];
+      const auto [x_part, weight_part, bias_part] =
+          over_batch
+              ? at::native_batch_norm_backward(grad, from, w, saved[2].select(0, lane),
+                                               saved[3].select(0, lane), mean, scale, trains,
+                                               ctx->saved_data["eps"].toDouble(), {wants_x, true, true})
+              : at::native_group_norm_backward(grad, from, mean, scale, w, from.size(0), from.size(1),
+                                               from.size(2) * from.size(3), ctx->saved_data["groups"].toInt(),
+                                               {wants_x, true, true});
+      if (wants_x) of_x.select(0, lane).copy_(x_part);
+      of_weight.select(0, lane).copy_(weight_part);
+      of_bias.select(0, lane).copy_(bias_part);
+    }
+    return {of_x, of_weight, of_bias, at::Tensor()};
+  }
+};
+
+// What torch takes: parameters and running statistics of one type, and more than one value a channel.
+bool is_whole(const at::Tensor& x, const at::Tensor& weight, const Norm& norm) {
+  return x.is_cpu() && !norm.mask.defined() && x.numel() > 0 && x.size(1) * x.size(3) * x.size(4) > 1 &&
+         (!norm.running_mean.defined() || norm.running_mean.scalar_type() == weight.scalar_type());
+}
+
 LaneParameter filled(int64_t lanes, int64_t channels, const at::TensorOptions& options, double value) {
   const LaneParameter parameter({lanes, channels}, options, c10::typeMetaToScalarType(options.dtype()));
   parameter.storage().fill_(value);
@@ -185,16 +262,17 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return batch_norm_by_kernel(x, weight, bias, call);
 #endif
-  const at::Tensor normed = LaneNormFunction::apply(x, weight, bias,
-                                                    Norm{.over = Over::kBatch,
-                                                         .groups = x.size(2),
-                                                         .mode = call.mode,
-                                                         .activation = call.activation,
-                                                         .eps = call.eps,
-                                                         .momentum = call.momentum,
-                                                         .mask = call.mask,
-                                                         .running_mean = call.running_mean,
-                                                         .running_var = call.running_var});
+  const Norm norm{.over = Over::kBatch,
+                  .groups = x.size(2),
+                  .mode = call.mode,
+                  .activation = call.activation,
+                  .eps = call.eps,
+                  .momentum = call.momentum,
+                  .mask = call.mask,
+                  .running_mean = call.running_mean,
+                  .running_var = call.running_var};
+  const at::Tensor normed = is_whole(x, weight, norm) ? WholeNormFunction::apply(x, weight, bias, norm)
+                                                      : LaneNormFunction::apply(x, weight, bias, norm);
   return call.pooling == Pooling::k2x2 ? lane_max_pool2x2(normed) : normed;
 }
 
@@ -204,12 +282,13 @@ at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const 
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return group_norm_by_kernel(x, weight, bias, call);
 #endif
-  return LaneNormFunction::apply(x, weight, bias,
-                                 Norm{.over = Over::kGroup,
-                                      .groups = call.groups,
-                                      .activation = call.activation,
-                                      .eps = call.eps,
-                                      .mask = call.mask});
+  const Norm norm{.over = Over::kGroup,
+                  .groups = call.groups,
+                  .activation = call.activation,
+                  .eps = call.eps,
+                  .mask = call.mask};
+  return is_whole(x, weight, norm) ? WholeNormFunction::apply(x, weight, bias, norm)
+                                   : LaneNormFunction::apply(x, weight, bias, norm);
 }
 
 LaneBatchNorm2d::LaneBatchNorm2d(int64_t lanes, int64_t channels, const at::TensorOptions& options)

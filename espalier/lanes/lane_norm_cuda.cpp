@@ -70,9 +70,8 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     const at::Tensor out =
         empty_lanes({x.size(0), x.size(1), x.size(2), x.size(3) / scale, x.size(4) / scale}, x.options());
     const bool is_batch = call.kind == Kind::kBatch;
-    const at::Tensor statistics =
-        is_batch ? at::empty({2, x.size(0), x.size(2)}, options)
-                 : at::empty({2, x.size(0), x.size(1), call.groups}, options);
+    const at::Tensor statistics = is_batch ? at::empty({2, x.size(0), x.size(2)}, options)
+                                           : at::empty({2, x.size(0), x.size(1), call.groups}, options);
     const at::Tensor count = at::empty({x.size(0)}, options);
 
     NormArgs args = args_of(call, x, entries);

@@ -8,7 +8,8 @@
 
 namespace espalier::lanes {
 
-// Parameters, statistics and their gradients are f32, f64 for f64 ("wide"). Sums are f32, f64 for f32 and f64.
+// Parameters, statistics and their gradients are f32, f64 for f64 ("wide"). Sums are f32, f64 for f32 and
+// f64.
 struct NormArgs {
   int32_t lanes = 0;
   int32_t batch = 0;
@@ -25,16 +26,16 @@ struct NormArgs {
   const int64_t* entries = nullptr;  // [L] or nullptr: lanes left out
   const bool* mask = nullptr;        // [L,B] or nullptr
   int64_t mask_stride = 0;
-  Stack x;      // [L,B,H,W,C]
-  Stack out;    // [L,B,H,W,C] or pooled; in the backward passes the gradient of the output
-  Stack of_x;   // [L,B,H,W,C]; nullptr: not wanted
-  Stack weight, bias;                // [L,C] wide
-  Stack running_mean, running_var;   // [L,C] wide; batch norm alone
-  Stack of_weight, of_bias;          // [L,C] wide
+  Stack x;             // [L,B,H,W,C]
+  Stack out;           // [L,B,H,W,C] or pooled; in the backward passes the gradient of the output
+  Stack of_x;          // [L,B,H,W,C]; nullptr: not wanted
+  Stack weight, bias;  // [L,C] wide
+  Stack running_mean, running_var;  // [L,C] wide; batch norm alone
+  Stack of_weight, of_bias;         // [L,C] wide
   // Written forward, read backward: [L,C] (batch) or [L,B,G] (group), dense, wide.
   void* mean = nullptr;
-  void* scale = nullptr;  // 1 / sqrt(variance + eps)
-  void* count = nullptr;  // [L] wide, batch norm: values a channel
+  void* scale = nullptr;    // 1 / sqrt(variance + eps)
+  void* count = nullptr;    // [L] wide, batch norm: values a channel
   void* partial = nullptr;  // ..._norm_partials() values of the sums' type
 };
 

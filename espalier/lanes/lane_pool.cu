@@ -24,9 +24,11 @@ __global__ void __launch_bounds__(kThreads) max_pool_kernel(PoolArgs args, int h
   const int pooled_high = args.height / 2, pooled_wide = args.width / 2;
   const bool covered = y < pooled_high && x < pooled_wide;
   const T* const from = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride + channel;
-  const int64_t pooled = ((static_cast<int64_t>(sample) * pooled_high + y) * pooled_wide + x) * args.channels + channel;
+  const int64_t pooled =
+      ((static_cast<int64_t>(sample) * pooled_high + y) * pooled_wide + x) * args.channels + channel;
   const auto pixel = [&](int i) {
-    return ((static_cast<int64_t>(sample) * args.height + y * 2 + i / 2) * args.width + x * 2 + i % 2) * args.channels;
+    return ((static_cast<int64_t>(sample) * args.height + y * 2 + i / 2) * args.width + x * 2 + i % 2) *
+           args.channels;
   };
   W values[4][kWidth] = {}, best[kWidth];
   int chosen[kWidth];
@@ -125,18 +127,22 @@ enum class Pass { kMax, kMaxBackward, kAverage, kAverageBackward };
 template <class T, int kWidth>
 cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {
   const int vectors = args.channels / kWidth;
-  const auto blocks = [&](int items) { return dim3((items * vectors + kThreads - 1) / kThreads, args.lanes); };
+  const auto blocks = [&](int items) {
+    return dim3((items * vectors + kThreads - 1) / kThreads, args.lanes);
+  };
   int across = 1;
   while (across * 2 <= std::min(vectors, kThreads)) across *= 2;
   switch (pass) {
     case Pass::kMax: {
       const int high = args.height / 2, wide = args.width / 2;
-      max_pool_kernel<T, kWidth, false><<<blocks(args.batch * high * wide), kThreads, 0, stream>>>(args, high, wide);
+      max_pool_kernel<T, kWidth, false>
+          <<<blocks(args.batch * high * wide), kThreads, 0, stream>>>(args, high, wide);
       break;
     }
     case Pass::kMaxBackward: {
       const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
-      max_pool_kernel<T, kWidth, true><<<blocks(args.batch * high * wide), kThreads, 0, stream>>>(args, high, wide);
+      max_pool_kernel<T, kWidth, true>
+          <<<blocks(args.batch * high * wide), kThreads, 0, stream>>>(args, high, wide);
       break;
     }
     case Pass::kAverage:
@@ -153,7 +159,8 @@ cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {
 template <class T>
 cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {
   constexpr int kVector = 16 / sizeof(T);
-  return args.channels % kVector == 0 ? launch<T, kVector>(pass, args, stream) : launch<T, 1>(pass, args, stream);
+  return args.channels % kVector == 0 ? launch<T, kVector>(pass, args, stream)
+                                      : launch<T, 1>(pass, args, stream);
 }
 
 cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {

@@ -13,12 +13,21 @@ constexpr int kAThread = 4;
 constexpr int kChunk = kThreads * kAThread;
 
 // Rounded once each: a fused multiply-add would give other bits than the CPU's.
-__device__ inline float times(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline float plus(float a, float b) { return __fadd_rn(a, b); }
-__device__ inline double times(double a, double b) { return __dmul_rn(a, b); }
-__device__ inline double plus(double a, double b) { return __dadd_rn(a, b); }
+__device__ inline float times(float a, float b) {
+  return __fmul_rn(a, b);
+}
+__device__ inline float plus(float a, float b) {
+  return __fadd_rn(a, b);
+}
+__device__ inline double times(double a, double b) {
+  return __dmul_rn(a, b);
+}
+__device__ inline double plus(double a, double b) {
+  return __dadd_rn(a, b);
+}
 
-__device__ inline void write_copy(const ParameterEntry& entry, KernelType type, int lane, int64_t i, float value) {
+__device__ inline void write_copy(const ParameterEntry& entry, KernelType type, int lane, int64_t i,
+                                  float value) {
   if (entry.copy == nullptr) return;
   if (type == KernelType::kBf16)
     static_cast<__nv_bfloat16*>(entry.copy)[lane * entry.copy_stride + i] = __float2bfloat16_rn(value);
@@ -45,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
 }
 
 template <class W>
-__global__ void __launch_bounds__(kThreads) scale_kernel(const __grid_constant__ ParameterTable table, const W* factors) {
+__global__ void __launch_bounds__(kThreads)
+    scale_kernel(const __grid_constant__ ParameterTable table, const W* factors) {
   for_values(table, [&](const ParameterEntry& entry, int lane, int64_t i) {
     W* const gradient = static_cast<W*>(entry.gradient) + lane * entry.lane_stride + i;
     *gradient = times(*gradient, factors[lane]);
@@ -54,13 +64,15 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(const __grid_constant__
 
 template <class W>
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(const __grid_constant__ ParameterTable table, SgdScalars scalars, const bool* apply, const W* rates) {
+    sgd_kernel(const __grid_constant__ ParameterTable table, SgdScalars scalars, const bool* apply,
+               const W* rates) {
   if (!apply[blockIdx.z]) return;
   for_values(table, [&](const ParameterEntry& entry, int lane, int64_t i) {
     const int64_t at = lane * entry.lane_stride + i;
     W* const value = static_cast<W*>(entry.value) + at;
     W direction = static_cast<const W*>(entry.gradient)[at];
-    if (scalars.weight_decay != 0) direction = plus(direction, times(*value, static_cast<W>(scalars.weight_decay)));
+    if (scalars.weight_decay != 0)
+      direction = plus(direction, times(*value, static_cast<W>(scalars.weight_decay)));
     if (scalars.momentum > 0) {
       W* const momentum = static_cast<W*>(entry.first) + at;
       const W moved = plus(times(*momentum, static_cast<W>(scalars.momentum)), direction);
@@ -82,7 +94,8 @@ __global__ void __launch_bounds__(kThreads)
     W* const value = static_cast<W*>(entry.value) + at;
     W *const mean = static_cast<W*>(entry.first) + at, *const square = static_cast<W*>(entry.second) + at;
     const W gradient = static_cast<const W*>(entry.gradient)[at];
-    *mean = plus(times(*mean, static_cast<W>(scalars.beta1)), times(gradient, static_cast<W>(1 - scalars.beta1)));
+    *mean =
+        plus(times(*mean, static_cast<W>(scalars.beta1)), times(gradient, static_cast<W>(1 - scalars.beta1)));
     *square = plus(times(*square, static_cast<W>(scalars.beta2)),
                    times(times(gradient, gradient), static_cast<W>(1 - scalars.beta2)));
     const W root = plus(sqrt(*square) / static_cast<W>(root_corrections[lane]), static_cast<W>(scalars.eps));
@@ -94,7 +107,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // One block a parameter and lane.
 template <class W>
-__global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant__ ParameterTable table, W* partial) {
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(const __grid_constant__ ParameterTable table, W* partial) {
   __shared__ W shared[kThreads];
   const ParameterEntry& entry = table.entry[blockIdx.x];
   const int lane = blockIdx.y;
@@ -111,7 +125,8 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant
 }
 
 template <class W>
-__global__ void __launch_bounds__(kThreads) norms_kernel(const W* partial, int num_parts, int lanes, W* norms) {
+__global__ void __launch_bounds__(kThreads)
+    norms_kernel(const W* partial, int num_parts, int lanes, W* norms) {
   const int lane = blockIdx.x * kThreads + threadIdx.x;
   if (lane >= lanes) return;
   W sum = 0;
@@ -134,45 +149,47 @@ cudaError_t launch_copy_gradients(const ParameterTable& table, cudaStream_t stre
 }
 
 cudaError_t launch_scale_gradients(const ParameterTable& table, const void* factors, cudaStream_t stream) {
-  table.is_double
-      ? scale_kernel<double><<<grid_of(table), kThreads, 0, stream>>>(table, static_cast<const double*>(factors))
-      : scale_kernel<float><<<grid_of(table), kThreads, 0, stream>>>(table, static_cast<const float*>(factors));
+  table.is_double ? scale_kernel<double>
+      <<<grid_of(table), kThreads, 0, stream>>>(table, static_cast<const double*>(factors))
+                  : scale_kernel<float>
+      <<<grid_of(table), kThreads, 0, stream>>>(table, static_cast<const float*>(factors));
   return cudaGetLastError();
 }
 
 cudaError_t launch_gradient_squares(const ParameterTable& table, void* partial, cudaStream_t stream) {
   const dim3 grid(table.num_entries, table.lanes);
-  table.is_double ? squares_kernel<double><<<grid, kThreads, 0, stream>>>(table, static_cast<double*>(partial))
-                  : squares_kernel<float><<<grid, kThreads, 0, stream>>>(table, static_cast<float*>(partial));
+  table.is_double
+      ? squares_kernel<double><<<grid, kThreads, 0, stream>>>(table, static_cast<double*>(partial))
+      : squares_kernel<float><<<grid, kThreads, 0, stream>>>(table, static_cast<float*>(partial));
   return cudaGetLastError();
 }
 
 cudaError_t launch_gradient_norms(const void* partial, int num_parts, int lanes, bool is_double, void* norms,
                                   cudaStream_t stream) {
   const int blocks = (lanes + kThreads - 1) / kThreads;
-  is_double ? norms_kernel<double><<<blocks, kThreads, 0, stream>>>(static_cast<const double*>(partial), num_parts,
-                                                                    lanes, static_cast<double*>(norms))
-            : norms_kernel<float><<<blocks, kThreads, 0, stream>>>(static_cast<const float*>(partial), num_parts,
-                                                                   lanes, static_cast<float*>(norms));
+  is_double ? norms_kernel<double><<<blocks, kThreads, 0, stream>>>(
+                  static_cast<const double*>(partial), num_parts, lanes, static_cast<double*>(norms))
+            : norms_kernel<float><<<blocks, kThreads, 0, stream>>>(
+                  static_cast<const float*>(partial), num_parts, lanes, static_cast<float*>(norms));
   return cudaGetLastError();
 }
 
-cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply, const void* rates,
-                       cudaStream_t stream) {
-  table.is_double ? sgd_kernel<double><<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply,
-                                                                                static_cast<const double*>(rates))
-                  : sgd_kernel<float><<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply,
-                                                                               static_cast<const float*>(rates));
+cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply,
+                       const void* rates, cudaStream_t stream) {
+  table.is_double ? sgd_kernel<double>
+      <<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply, static_cast<const double*>(rates))
+                  : sgd_kernel<float>
+      <<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply, static_cast<const float*>(rates));
   return cudaGetLastError();
 }
 
 cudaError_t launch_adamw(const ParameterTable& table, const AdamScalars& scalars, const bool* apply,
                          const double* step_sizes, const double* root_corrections, const double* kept,
                          cudaStream_t stream) {
-  table.is_double ? adamw_kernel<double><<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply, step_sizes,
-                                                                                  root_corrections, kept)
-                  : adamw_kernel<float><<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply, step_sizes,
-                                                                                 root_corrections, kept);
+  table.is_double ? adamw_kernel<double>
+      <<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply, step_sizes, root_corrections, kept)
+                  : adamw_kernel<float>
+      <<<grid_of(table), kThreads, 0, stream>>>(table, scalars, apply, step_sizes, root_corrections, kept);
   return cudaGetLastError();
 }
 

@@ -48,8 +48,8 @@ struct SgdScalars {
   bool nesterov = false;
 };
 // apply: [L] bool; rates: [L] wide.
-cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply, const void* rates,
-                       cudaStream_t stream);
+cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply,
+                       const void* rates, cudaStream_t stream);
 
 struct AdamScalars {
   double beta1 = 0;

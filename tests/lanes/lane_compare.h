@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "espalier/core/layout.h"
+#include "espalier/lanes/conv_choice.h"
 #include "espalier/lanes/lane_tensor.h"
 
 namespace espalier::lanes::testing {
@@ -39,6 +40,7 @@ class OnCuda {
  public:
   OnCuda() {
     test_device() = c10::Device(c10::kCUDA, 0);
+    set_conv_choosing(ConvChoosing::kFixed);
     at::globalContext().setAllowTF32CuDNN(false);
     at::globalContext().setDeterministicCuDNN(true);
   }

@@ -1,5 +1,6 @@
 #include "espalier/lanes/lane_conv.h"
 
+#include "espalier/core/error.h"
 #include "espalier/lanes/lane_gradients.h"
 #include "tests/lanes/lane_compare.h"
 #include "tests/support/cuda.h"
@@ -70,6 +71,24 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
   testing::expect_contracts(conv_layer({2, 40, 3, 33, 31}, {2, 8, 3, 3, 3}, {.padding = 1}, false));
   testing::expect_contracts(conv_layer({2, 33, 16, 17, 19}, {2, 136, 16, 3, 3}, {.padding = 1}, false));
   testing::expect_contracts(conv_layer({1, 67, 8, 16, 16}, {1, 16, 8, 3, 3}, {.padding = 1}, false));
+}
+
+// Whatever is measured to be fastest computes the same, and is done again as it was recorded.
+TEST(LaneConvCuda, EqualsTorchHoweverItIsChosenAndRepeatsWhatWasRecorded) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  set_conv_choosing(ConvChoosing::kMeasure);
+  const auto sizes = std::vector<int64_t>{3, 21, 24, 12, 12};
+  testing::expect_equals_torch(conv_layer(sizes, {3, 40, 24, 3, 3}, {.padding = 1}, true));
+  const ConvChoices choices = conv_choices();
+  for (const char* pass : {"forward", "data", "weight"}) {
+    const std::string key =
+        std::string(pass) + " 3x21x24x12x12 40 filters 3x3 stride 1 padding 1 groups 1 BFloat16";
+    EXPECT_TRUE(choices.contains(key)) << key;
+  }
+  set_conv_choices(choices);
+  EXPECT_EQ(conv_choices(), choices);
+  EXPECT_ERROR(set_conv_choices({{"forward", "fast"}}), UsageError, "fast", "forward");
 }
 
 TEST(LaneConv, KeepsLanesChannelsLastWithOneChannelOrOnePixel) {

@@ -1,0 +1,30 @@
+#include "bench/random_images.h"
+
+#include <cstring>
+#include <utility>
+
+#include "espalier/core/philox.h"
+
+namespace espalier::bench {
+
+data::HostDataset random_images() {
+  data::HostDataset dataset;
+  dataset.origin = "random";
+  dataset.class_names.resize(10);
+  const data::FieldSpec spec{"image", data::SampleType::kU8, 32, 32, 3};
+  for (auto [split, count] : {std::pair{&dataset.train, 50000}, std::pair{&dataset.test, 10}}) {
+    const int64_t bytes = count * spec.bytes_per_sample();
+    auto values = data::allocate_host(bytes);
+    for (int64_t at = 0; at < bytes; at += 16) {
+      const Words4 words = philox4x32(1, static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), 0, 0);
+      std::memcpy(values.get() + at, words.word, 16);
+    }
+    split->fields.push_back({spec, values});
+    split->labels.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) split->labels[static_cast<size_t>(i)] = i % 10;
+  }
+  dataset.statistics.push_back({{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}});
+  return dataset;
+}
+
+}  // namespace espalier::bench
