@@ -1,6 +1,5 @@
 // espalier train host, espalier train population
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -15,17 +14,6 @@ namespace {
 
 using train::HostJobOptions;
 using train::PopulationOptions;
-
-// A step on the CPU allocates and frees tensors of many megabytes. By default malloc returns each to the
-// system, which clears its pages before it gives them out again: that took more than half of a step.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  constexpr int kLargest = 1 << 30;
-  mallopt(M_MMAP_THRESHOLD, kLargest);
-  mallopt(M_TRIM_THRESHOLD, kLargest);
-  mallopt(M_TOP_PAD, 64 << 20);
-#endif
-}
 
 train::PopulationEvents events_of(Context& context) {
   train::PopulationEvents events;
@@ -50,7 +38,6 @@ train::PopulationEvents events_of(Context& context) {
 }
 
 int train_host(const HostJobOptions& options, Context& context) {
-  keep_freed_memory();
   train::PopulationEvents events = events_of(context);
   events.epoch_done = [&](const train::EpochRecord& epoch) {
     const train::LaneRecord& lane = epoch.lanes.front();
@@ -81,7 +68,6 @@ void print_failures(const train::EpochRecord& epoch) {
 }
 
 int train_population(const PopulationOptions& options, Context& context) {
-  keep_freed_memory();
   train::PopulationEvents events = events_of(context);
   events.epoch_done = [&](const train::EpochRecord& epoch) {
     double best = 0;
