@@ -1,10 +1,12 @@
-// espalier bench gather | load
+// espalier bench gather | population | layout | load
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 
 #include "bench/gather_bench.h"
+#include "bench/layout_bench.h"
 #include "bench/load_bench.h"
+#include "bench/population_bench.h"
 #include "espalier/cli/commands.h"
 #include "espalier/cli/version.h"
 
@@ -19,6 +21,25 @@ void add_bench_command(CLI::App& app, Context& context) {
        .examples = "  espalier bench gather\n  espalier bench gather --device cpu --envs 4 --batch 64\n"},
       [](const bench::GatherBenchOptions& options, Context& context) {
         fmt::print("{}", bench::run_gather_bench(options, git_commit(), context.progress()));
+        return 0;
+      });
+  add_job<bench::PopulationBenchOptions>(
+      group, context,
+      {.name = "population",
+       .summary = "a training step of all lanes, beside PyTorch and JAX",
+       .examples = "  espalier bench population\n"
+                   "  espalier bench population --device cpu --lanes 2 --batch 32 --base 8 --no-peers\n"},
+      [](const bench::PopulationBenchOptions& options, Context& context) {
+        fmt::print("{}", bench::run_population_bench(options, git_commit(), context.progress()));
+        return 0;
+      });
+  add_job<bench::LayoutBenchOptions>(
+      group, context,
+      {.name = "layout",
+       .summary = "what channels-last is worth, on a host and on one convolution",
+       .examples = "  espalier bench layout\n  espalier bench layout --precision fp32\n"},
+      [](const bench::LayoutBenchOptions& options, Context& context) {
+        fmt::print("{}", bench::run_layout_bench(options, git_commit(), context.progress()));
         return 0;
       });
   add_job<bench::LoadBenchOptions>(

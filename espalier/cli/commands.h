@@ -8,6 +8,7 @@ namespace espalier::cli {
 void add_data_command(CLI::App& app, Context& context);
 void add_train_command(CLI::App& app, Context& context);
 void add_plan_command(CLI::App& app, Context& context);
+void add_profile_command(CLI::App& app, Context& context);
 void add_bench_command(CLI::App& app, Context& context);
 void add_doctor_command(CLI::App& app, Context& context);
 

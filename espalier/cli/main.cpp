@@ -63,6 +63,7 @@ int run(int argc, char** argv, Context& context) {
   espalier::cli::add_data_command(app, context);
   espalier::cli::add_train_command(app, context);
   espalier::cli::add_plan_command(app, context);
+  espalier::cli::add_profile_command(app, context);
   espalier::cli::add_bench_command(app, context);
   espalier::cli::add_doctor_command(app, context);
   try {

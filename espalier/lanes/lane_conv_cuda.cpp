@@ -261,8 +261,8 @@ Choice choice_for(const Job& job) {
 }  // namespace
 
 bool takes_conv_cuda(const at::Tensor& x, const at::Tensor& weight) {
-  return x.is_cuda() && has_kernel_type(x) && format_of(x) == MemoryFormat::kChannelsLast &&
-         weight.size(3) == weight.size(4);
+  return x.is_cuda() && (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf) &&
+         format_of(x) == MemoryFormat::kChannelsLast && weight.size(3) == weight.size(4);
 }
 
 void conv_by_cuda(ConvPass pass, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out,

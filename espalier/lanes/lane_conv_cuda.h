@@ -8,7 +8,8 @@
 
 namespace espalier::lanes {
 
-// Channels-last stacks on CUDA, in a type that kernels take, square filters.
+// Channels-last stacks on CUDA of bf16 or f16, square filters. fp32 and f64 are there for exactness, and are
+// done as torch does them.
 bool takes_conv_cuda(const at::Tensor& x, const at::Tensor& weight);
 
 // x [L,B,C,H,W], weight [L,K,C/groups,k,k], out [L,B,K,H',W']: of these the pass writes one (of_x, of_weight

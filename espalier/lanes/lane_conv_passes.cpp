@@ -1,8 +1,9 @@
-// Channels-last stacks on CUDA: see lane_conv_cuda.h. On the CPU, and for contiguous stacks: a loop over
-// lanes; ATen's convolutions and their gradients return tensors of their own, so each is copied
-// into its slice of the stacked result.
+// Channels-last stacks of narrow types on CUDA: see lane_conv_cuda.h. Everything else: a loop over lanes,
+// without TF32, since fp32 means fp32; ATen's convolutions and their gradients return tensors of their own,
+// so each is copied into its slice of the stacked result.
 #include "espalier/lanes/lane_conv_passes.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
@@ -19,6 +20,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lane_gradients(const at::Tensor& 
                                                               const at::Tensor& weight,
                                                               const ConvGeometry& geometry,
                                                               std::array<bool, 3> wanted) {
+  const at::NoTF32Guard exact;
   return at::convolution_backward(grad, x, weight, at::OptionalIntArrayRef(),
                                   {geometry.stride, geometry.stride}, {geometry.padding, geometry.padding},
                                   /*dilation=*/{1, 1}, /*transposed=*/false, /*output_padding=*/{0, 0},
@@ -33,6 +35,7 @@ void conv_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   if (takes_conv_cuda(x, weight))
     return conv_by_cuda(ConvPass::kForward, x, weight, out, bias, geometry, entries);
 #endif
+  const at::NoTF32Guard exact;
   for (int64_t lane = 0; lane < x.size(0); ++lane) {
     if (!is_active(entries, lane)) continue;
     out.select(0, lane).copy_(at::convolution(

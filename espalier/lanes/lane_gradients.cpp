@@ -125,7 +125,13 @@ void clip_lane_gradients_(const std::vector<LaneParameter*>& parameters, const a
   check_sizes(norms, {lanes}, "clip_lane_gradients_", "norms", "[L]");
   TORCH_CHECK(max_norm > 0, "clip_lane_gradients_: max_norm: want above 0, got ", max_norm);
   const c10::NoGradGuard no_grad;
-  const at::Tensor factors = (max_norm / (norms + 1e-6)).clamp_max(1);
+  scale_lane_gradients_(parameters, (max_norm / (norms + 1e-6)).clamp_max(1));
+}
+
+void scale_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& factors) {
+  check_sizes(factors, {check(parameters, "scale_lane_gradients_")}, "scale_lane_gradients_", "factors",
+              "[L]");
+  const c10::NoGradGuard no_grad;
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(parameters)) {
     const at::Tensor wide = factors.to(parameters[0]->value().scalar_type());

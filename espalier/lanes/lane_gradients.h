@@ -26,4 +26,7 @@ at::Tensor lane_gradient_norms(const std::vector<LaneParameter*>& parameters);
 void clip_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& norms,
                           double max_norm);
 
+// Multiplies the gradients of each lane by its factor, [L] of floats, in place.
+void scale_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& factors);
+
 }  // namespace espalier::lanes

@@ -30,20 +30,20 @@ __device__ inline bool in_range(const LossArgs& args, int64_t label) {
 
 // max and log(sum(exp)) of a sample's logits, on every lane of a warp. A NaN makes both NaN.
 template <class T>
-__device__ inline void log_sum(const LossArgs& args, const T* logits, int in_warp, wide_t<T>& most,
-                               wide_t<T>& log_of_sum) {
-  using W = wide_t<T>;
+__device__ inline void log_sum(const LossArgs& args, const T* logits, int in_warp, sum_t<T>& most,
+                               sum_t<T>& log_of_sum) {
+  using S = sum_t<T>;
   most = -INFINITY;
   for (int k = in_warp; k < args.classes; k += kWarp) {
-    const W value = widen<T>(logits[k]);
+    const S value = widen<T>(logits[k]);
     most = value > most || value != value ? value : most;
   }
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) {
-    const W other = __shfl_xor_sync(0xffffffffu, most, step);
+    const S other = __shfl_xor_sync(0xffffffffu, most, step);
     most = other > most || other != other ? other : most;
   }
-  W sum = 0;
+  S sum = 0;
   for (int k = in_warp; k < args.classes; k += kWarp) sum += exp(widen<T>(logits[k]) - most);
   log_of_sum = log(warp_sum(sum));
 }
@@ -63,24 +63,25 @@ __device__ inline int count_valid(const LossArgs& args, int lane) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   using W = wide_t<T>;
-  __shared__ W shared[kWarps];
+  using S = sum_t<T>;
+  __shared__ S shared[kWarps];
   const int lane = blockIdx.x, warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
   const int count = count_valid(args, lane);
-  W total = 0;
+  S total = 0;
   for (int sample = warp; sample < args.batch; sample += kWarps) {
     if (!is_valid(args, lane, sample)) continue;
     const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride +
                             static_cast<int64_t>(sample) * args.classes;
     const int64_t label = args.labels[lane * args.labels_stride + sample];
-    W most, log_of_sum;
+    S most, log_of_sum;
     log_sum<T>(args, logits, in_warp, most, log_of_sum);
-    const W right = in_range(args, label) ? widen<T>(logits[label]) : static_cast<W>(NAN);
-    W loss = log_of_sum - (right - most);
+    const S right = in_range(args, label) ? widen<T>(logits[label]) : static_cast<W>(NAN);
+    S loss = log_of_sum - (right - most);
     if (args.smoothing > 0) {
-      W sum = 0;
+      S sum = 0;
       for (int k = in_warp; k < args.classes; k += kWarp) sum += widen<T>(logits[k]) - most - log_of_sum;
-      loss = loss * static_cast<W>(1 - args.smoothing) -
-             warp_sum(sum) * static_cast<W>(args.smoothing / args.classes);
+      loss = loss * static_cast<S>(1 - args.smoothing) -
+             warp_sum(sum) * static_cast<S>(args.smoothing / args.classes);
     }
     total += loss;
   }
@@ -90,13 +91,14 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   total = 0;
   for (int i = 0; i < kWarps; ++i) total += shared[i];
   static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] =
-      total / static_cast<W>(count > 1 ? count : 1);
+      static_cast<W>(total / static_cast<S>(count > 1 ? count : 1));
 }
 
 // (softmax - q) / count, times the lane's own gradient. blockIdx: samples, lane.
 template <class T>
 __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   using W = wide_t<T>;
+  using S = sum_t<T>;
   const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
             in_warp = threadIdx.x % kWarp;
   const int count = count_valid(args, lane);
@@ -106,14 +108,14 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   T* const to = static_cast<T*>(args.of_logits.data) + lane * args.of_logits.lane_stride + offset;
   const bool valid = is_valid(args, lane, sample);
   const int64_t label = args.labels[lane * args.labels_stride + sample];
-  const W factor = static_cast<const W*>(args.loss.data)[lane * args.loss.lane_stride] /
-                   static_cast<W>(count > 1 ? count : 1);
-  W most, log_of_sum;
+  const S factor = static_cast<const W*>(args.loss.data)[lane * args.loss.lane_stride] /
+                   static_cast<S>(count > 1 ? count : 1);
+  S most, log_of_sum;
   log_sum<T>(args, logits, in_warp, most, log_of_sum);
   for (int k = in_warp; k < args.classes; k += kWarp) {
-    W slope = exp(widen<T>(logits[k]) - most - log_of_sum) - static_cast<W>(args.smoothing / args.classes);
-    if (k == label) slope -= static_cast<W>(1 - args.smoothing);
-    to[k] = narrow<T>(valid ? slope * factor : W(0));
+    S slope = exp(widen<T>(logits[k]) - most - log_of_sum) - static_cast<S>(args.smoothing / args.classes);
+    if (k == label) slope -= static_cast<S>(1 - args.smoothing);
+    to[k] = narrow<T>(static_cast<W>(valid ? slope * factor : S(0)));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "espalier/lanes/lane_tensor.h"
 
@@ -26,14 +26,8 @@ void LossScale::update(const at::Tensor& finite) {
   const at::Tensor good = at::where(finite, good_steps_ + 1, 0);
   const at::Tensor grows = good >= kGrowthSteps;
   const at::Tensor larger = at::where(grows, (scales_ * 2).clamp_max(kLargest), scales_);
-  scales_.copy_(at::where(finite, larger, (scales_ * 0.5).clamp_min(kSmallest)));
-  good_steps_.copy_(at::where(grows, 0, good));
-}
-
-void scale_lane_gradients_(const std::vector<lanes::LaneParameter*>& parameters, const at::Tensor& factors) {
-  const c10::NoGradGuard no_grad;
-  for (const lanes::LaneParameter* parameter : parameters)
-    parameter->gradient().mul_(lanes::per_lane(factors, parameter->gradient()));
+  at::where_out(scales_, finite, larger, (scales_ * 0.5).clamp_min(kSmallest));
+  at::where_out(good_steps_, grows, at::zeros_like(good), good);
 }
 
 }  // namespace espalier::train

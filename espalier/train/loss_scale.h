@@ -41,7 +41,4 @@ class LossScale {
   at::Tensor good_steps_;  // [L] i64, in a row
 };
 
-// Multiplies the gradients of each entry by its factor, in place. parameters: P x [E,...]; factors: [E] f32.
-void scale_lane_gradients_(const std::vector<lanes::LaneParameter*>& parameters, const at::Tensor& factors);
-
 }  // namespace espalier::train

@@ -4,12 +4,16 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
 #include "espalier/data/cache.h"
+#include "espalier/lanes/conv_choice.h"
 #include "espalier/train/epoch_lines.h"
 #include "espalier/train/population_memory.h"
 #include "espalier/train/population_setup.h"
@@ -27,6 +31,7 @@ class DeterministicScope {
         fills_(context_.deterministicFillUninitializedMemory()),
         cudnn_(context_.deterministicCuDNN()),
         benchmark_(context_.benchmarkCuDNN()) {
+    lanes::set_conv_choosing(wanted ? lanes::ConvChoosing::kFixed : lanes::ConvChoosing::kMeasure);
     if (!wanted) return;
     context_.setDeterministicAlgorithms(true, /*warn_only=*/false);
     // Filling every new tensor finds reads of what was never written; it is no part of being the same twice.
@@ -35,6 +40,7 @@ class DeterministicScope {
     context_.setBenchmarkCuDNN(false);
   }
   ~DeterministicScope() {
+    lanes::set_conv_choosing(lanes::ConvChoosing::kMeasure);
     context_.setDeterministicAlgorithms(algorithms_, /*warn_only=*/false);
     context_.setDeterministicFillUninitializedMemory(fills_);
     context_.setDeterministicCuDNN(cudnn_);
@@ -63,6 +69,18 @@ nlohmann::ordered_json environment(const PopulationOptions& options, const data:
           {"parameters_per_lane", trainer.population().num_parameters(0)}};
 }
 
+// Convolutions as an earlier run chose them.
+void repeat_convolutions(const std::string& path) {
+  if (path.empty()) return;
+  std::ifstream file(path);
+  if (!file) fail_usage("--convolutions '{}': cannot be read: {}", path, std::strerror(errno));
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto is_text = [](const nlohmann::json& value) { return value.is_string(); };
+  if (!json.is_object() || !std::ranges::all_of(json, is_text))
+    fail_usage("--convolutions '{}': want the convolutions.json of a run: an object of strings", path);
+  lanes::set_conv_choices(json.get<lanes::ConvChoices>());
+}
+
 }  // namespace
 
 LaneScore PopulationResult::mean() const {
@@ -87,6 +105,7 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
   if (!device.is_cpu()) measure_cuda_context(device.index());  // before anything starts CUDA
   cap_device_memory(device, options.device_memory);
   const DeterministicScope deterministic(options.deterministic);
+  repeat_convolutions(options.convolutions);
 
   const auto dataset =
       data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
@@ -114,6 +133,9 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
     run.write_metrics(lines.of_all(record));
     if (events.epoch_done) events.epoch_done(record);
     result.num_retired = record.num_retired();
+    // After every epoch: what grows brings convolutions of its own.
+    if (!device.is_cpu())
+      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
     if (result.num_retired == options.lanes)
       fail(
           "in epoch {} the loss of every lane was not finite, after {} roll-backs at half the learning rate "

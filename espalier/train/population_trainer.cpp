@@ -26,9 +26,25 @@ bool is_sound(const LaneRecord& record) {
 
 }  // namespace
 
+namespace {
+
+// The host takes the options' lanes and the data's images.
+TrainerSetup filled_in(TrainerSetup setup, const PopulationOptions& options) {
+  const data::FieldSpec& field =
+      setup.dataset->train.fields[chosen_field(options, specs_of(setup.dataset->train))].spec;
+  setup.host.lanes = options.lanes;
+  setup.host.in_channels = field.channels;
+  setup.host.height = field.height;
+  setup.host.width = field.width;
+  setup.host.num_classes = setup.dataset->num_classes();
+  return setup;
+}
+
+}  // namespace
+
 PopulationTrainer::PopulationTrainer(const PopulationOptions& options, TrainerSetup setup)
     : options_(options),
-      setup_(std::move(setup)),
+      setup_(filled_in(std::move(setup), options)),
       compute_(precision_type(options.precision, setup_.dataset->device)),
       field_(chosen_field(options, specs_of(setup_.dataset->train))),
       train_(training_plan(options, setup_.device, compute_), {setup_.dataset}, data::Split::kTrain),

@@ -28,7 +28,7 @@ namespace espalier::train {
 struct TrainerSetup {
   std::shared_ptr<const data::ResidentDataset> dataset;
   DeviceName device;
-  grow::CnnHostOptions host;                         // lanes and image sizes are filled in
+  grow::CnnHostOptions host;                         // lanes, image sizes and classes are filled in
   grow::BlueprintRegistry blueprints = {};           // also of a user's own
   std::shared_ptr<Controller> controller = nullptr;  // none: the one that the options name
 };

@@ -19,14 +19,15 @@ void StepMetrics::clear() {
 
 void StepMetrics::add_scores(const at::Tensor& losses, const at::Tensor& num_correct,
                              const at::Tensor& num_valid) {
-  row(kLoss).add_(losses.to(at::kDouble) * num_valid);
+  row(kLoss).add_(losses * num_valid);
   row(kCorrect).add_(num_correct);
   row(kValid).add_(num_valid);
 }
 
 void StepMetrics::add_host_norms(const at::Tensor& norms) {
   row(kNorm).add_(norms);
-  row(kLargestNorm).copy_(at::maximum(row(kLargestNorm), norms));
+  at::Tensor largest = row(kLargestNorm);
+  at::maximum_out(largest, largest, norms);
 }
 
 void StepMetrics::add_non_finite(const at::Tensor& lanes) {

@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -113,8 +115,10 @@ at::Tensor TrainStep::gradients() {
 
 void TrainStep::update(const at::Tensor& losses) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor rates = peak_rates_ * schedule_.at(step_);  // [L] f64
-  const at::Tensor is_sound = at::isfinite(losses);            // [L] bool
+  // Written where they are read, by every group's optimiser: no copies in a step.
+  at::Tensor& rates = optimizers_.groups().front().optimizer->learning_rates;  // [L]: the host's come first
+  at::mul_out(rates, peak_rates_, schedule_.at(step_));
+  const at::Tensor is_sound = at::isfinite(losses);  // [L] bool
   const at::Tensor unscale = loss_scale_ ? loss_scale_->inverse() : at::Tensor();
   at::Tensor may_move;  // [L] bool: lanes that are updated
   for (const OptimizedGroup& each : optimizers_.groups()) {
@@ -123,11 +127,11 @@ void TrainStep::update(const at::Tensor& losses) {
     const auto of_entries = [&](const at::Tensor& of_lanes) {
       return lanes.defined() ? of_lanes.index_select(0, lanes) : of_lanes;
     };
-    if (unscale.defined()) scale_lane_gradients_(each.parameters, of_entries(unscale));
+    if (unscale.defined()) lanes::scale_lane_gradients_(each.parameters, of_entries(unscale));
     const at::Tensor norms = lanes::lane_gradient_norms(each.parameters);  // [E]
     if (options_.clip_norm > 0) lanes::clip_lane_gradients_(each.parameters, norms, options_.clip_norm);
     const at::Tensor has_gradients = at::isfinite(norms);
-    each.optimizer->learning_rates.copy_(of_entries(rates));
+    if (lanes.defined()) at::index_select_out(each.optimizer->learning_rates, rates, 0, lanes);
     if (each.is_host()) {
       metrics_.add_host_norms(norms);
       may_move = is_active_.logical_and(is_sound).logical_and(has_gradients);

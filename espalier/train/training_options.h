@@ -28,6 +28,7 @@ struct TrainingOptions {
   std::string precision = "auto";
   bool graphs = true;
   bool deterministic = false;
+  std::string convolutions;
   std::string run_dir;
   int64_t device_memory = 0;
 
@@ -67,6 +68,10 @@ struct TrainingOptions {
     v({.name = "deterministic",
        .help = "the same bits on every run of one machine with one number of threads; never times anything"},
       deterministic);
+    v({.name = "convolutions",
+       .help = "convolutions.json of an earlier run: do them as they were chosen there",
+       .placeholder = "FILE"},
+      convolutions);
     v({.name = "run-dir",
        .help = "where to write results; without it a new folder in runs/",
        .placeholder = "DIR"},

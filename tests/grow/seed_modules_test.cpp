@@ -128,9 +128,9 @@ TEST(SeedModules, LeaveEmptyEntriesOutAndTheOthersAlone) {
 
 TEST(SeedModules, KnowTheirParametersBeforeTheyAreBuilt) {
   each_blueprint([](const Blueprint& blueprint, int64_t channels) {
+    const auto module = blueprint.make(build_for(channels, 2, at::kFloat));
     int64_t values = 0;
-    for (const auto& named : blueprint.make(build_for(channels, 2, at::kFloat))->parameters())
-      values += named.parameter->storage().numel() / 2;
+    for (const auto& named : module->parameters()) values += named.parameter->storage().numel() / 2;
     EXPECT_EQ(values, blueprint.num_parameters({.channels = channels, .height = 5, .width = 4}));
   });
   const std::vector<Blueprint> all = built_in_blueprints();

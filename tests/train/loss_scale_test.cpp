@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "espalier/lanes/lane_gradients.h"
+
 namespace espalier::train {
 namespace {
 
@@ -45,7 +47,7 @@ TEST(LossScale, DividesGradientsOfEachEntryByItsOwn) {
   scale.update(lanes({true, false}));
   lanes::LaneParameter parameter({2, 3}, at::kFloat, at::kFloat);
   parameter.gradient().fill_(65536);
-  scale_lane_gradients_({&parameter}, scale.inverse());
+  lanes::scale_lane_gradients_({&parameter}, scale.inverse());
   EXPECT_TRUE(at::equal(parameter.gradient(), at::tensor({1.f, 2.f}).unsqueeze(1).expand({2, 3})));
 }
 

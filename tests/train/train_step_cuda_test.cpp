@@ -36,7 +36,7 @@ std::shared_ptr<ScriptedController> growth() {
     controller->script[{lane, 4 + later}] = {.op = SeedOp::kAdvance, .slot = 0};
     controller->script[{lane, 6 + later}] = {.op = SeedOp::kAdvance, .slot = 0};
   }
-  controller->script[{2, 2}] = germinate(2, kConvSmall);
+  controller->script[{2, 3}] = germinate(2, kConvSmall);
   return controller;
 }
 
