@@ -40,27 +40,24 @@ std::string time_host(const LayoutBenchOptions& options, const DeviceName& devic
   for (size_t i = 0; i < 2; ++i) {
     data::ResidentOptions resident{.validation = 512};
     resident.memory_format = kBoth[i] == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous";
-    const auto dataset =
-        data::make_resident(random_images(), resident, data::torch_device(device), progress);
+    const auto dataset = data::make_resident(random_images(), resident, data::torch_device(device), progress);
     train::PopulationOptions training;
     training.lanes = 1;
     training.batch = options.batch;
     training.precision = options.precision;
     training.resident = resident;
     training.device = device.text();
-    train::PopulationTrainer trainer(training, {.dataset = dataset,
-                                                .device = device,
-                                                .host = {.n_blocks = 3,
-                                                         .base_channels = options.base,
-                                                         .memory_format = kBoth[i]}});
+    train::PopulationTrainer trainer(
+        training, {.dataset = dataset,
+                   .device = device,
+                   .host = {.n_blocks = 3, .base_channels = options.base, .memory_format = kBoth[i]}});
     train::TrainStep& step = trainer.step();
     step.begin_epoch(0);
     const Timing timing = time_calls(dataset->device, plan_of(options), [&] { step.run(); });
     medians[i] = timing.median_us;
     step.begin_epoch(0);
     step.run_eagerly();
-    const watch::LayoutReport audit =
-        watch::audit_layout(dataset->device, 1, [&] { step.run_eagerly(); });
+    const watch::LayoutReport audit = watch::audit_layout(dataset->device, 1, [&] { step.run_eagerly(); });
     report.add({.name = fmt::format("host, {}", name_of(kBoth[i])),
                 .shapes = fmt::format("1 x {}, base {}", options.batch, options.base),
                 .timing = timing,
@@ -81,9 +78,8 @@ std::string time_convolution(const LayoutBenchOptions& options, c10::Device devi
     const at::Tensor weight = lanes::empty_lanes({1, 64, 3, 3, 3}, tensors, kBoth[i]);
     x.copy_(at::randn(x.sizes()));
     weight.copy_(at::randn(weight.sizes()));
-    const Timing timing = time_calls(device, plan_of(options), [&] {
-      lanes::lane_conv2d(x, weight, {}, {.padding = 1});
-    });
+    const Timing timing =
+        time_calls(device, plan_of(options), [&] { lanes::lane_conv2d(x, weight, {}, {.padding = 1}); });
     medians[i] = timing.median_us;
     report.add({.name = fmt::format("convolution, {}", name_of(kBoth[i])),
                 .shapes = fmt::format("{} x 3x32x32, 64 filters 3x3", options.batch),
@@ -97,10 +93,10 @@ std::string time_convolution(const LayoutBenchOptions& options, c10::Device devi
 std::string time_door(const LayoutBenchOptions& options, c10::Device device) {
   const auto type = train::precision_type(options.precision, device);
   grow::HostDoor door(MemoryFormat::kChannelsLast, type, device);
-  const at::Tensor x =
-      lanes::empty_lanes({8, 4, 3, 32, 32}, at::TensorOptions(device).dtype(type));
+  const at::Tensor x = lanes::empty_lanes({8, 4, 3, 32, 32}, at::TensorOptions(device).dtype(type));
   constexpr int kCalls = 1000;
-  const TimingPlan plan = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{.warm_up = 2, .samples = 20, .calls = 1};
+  const TimingPlan plan =
+      options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{.warm_up = 2, .samples = 20, .calls = 1};
   const Timing timing = time_calls(at::kCPU, plan, [&] {
     for (int i = 0; i < kCalls; ++i) door.enter(x, {3, 32, 32}, 8);
   });
@@ -119,8 +115,9 @@ std::string run_layout_bench(const LayoutBenchOptions& options, const std::strin
   words += time_convolution(options, device, report);
   words += time_door(options, device);
   if (options.peers) {
-    std::vector<std::string> arguments{"--device", name.text(), "--batch", std::to_string(options.batch),
-                                       "--base", std::to_string(options.base)};
+    std::vector<std::string> arguments{"--device", name.text(),
+                                       "--batch",  std::to_string(options.batch),
+                                       "--base",   std::to_string(options.base)};
     if (options.bench.smoke) arguments.push_back("--smoke");
     std::string problem;
     for (const Case& peer : run_peers("layout_torch.py", arguments, &problem)) report.add(peer);

@@ -52,7 +52,8 @@ void time_shape(const Shape& shape, const PopulationBenchOptions& options,
     step.run();
     ++done;
   };
-  const TimingPlan plan = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{.warm_up = 20, .samples = 20, .calls = 10};
+  const TimingPlan plan =
+      options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{.warm_up = 20, .samples = 20, .calls = 10};
   const bool on_gpu = !dataset->device.is_cpu();
   report.add({.name = "espalier",
               .shapes = shape.text(),
@@ -67,7 +68,8 @@ std::string run_population_bench(const PopulationBenchOptions& options, const st
                                  const Progress& progress) {
   const DeviceName name = data::choose_device(options.device);
   const c10::Device device = data::torch_device(name);
-  lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed : lanes::ConvChoosing::kMeasure);
+  lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed
+                                                 : lanes::ConvChoosing::kMeasure);
   const auto dataset = data::make_resident(random_images(), {.validation = 512}, device, progress);
   std::vector<Shape> shapes{{128, 64, 8}, {8, 512, 32}};
   if (options.lanes > 0) shapes = {{options.lanes, options.batch, options.base}};

@@ -38,7 +38,8 @@ struct PopulationBenchOptions {
        .choices = {"auto", "fp32", "bf16", "fp16"}},
       precision);
     v({.name = "graphs", .help = "on a GPU, capture the step once and replay it"}, graphs);
-    v({.name = "deterministic", .help = "fixed convolutions instead of those that are measured to be fastest"},
+    v({.name = "deterministic",
+       .help = "fixed convolutions instead of those that are measured to be fastest"},
       deterministic);
     v({.name = "peers", .help = "also time PyTorch and JAX in Python, where they are"}, peers);
   }

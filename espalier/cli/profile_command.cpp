@@ -20,7 +20,8 @@ struct ProfileOptions {
 
   template <class Visitor>
   void visit(Visitor&& v) {
-    v({.name = "layout", .help = "which ops ran on which layouts, and every conversion between them"}, layout);
+    v({.name = "layout", .help = "which ops ran on which layouts, and every conversion between them"},
+      layout);
     v({.name = "steps", .help = "training steps to look at, after some that warm up", .low = 1, .high = 1000},
       steps);
     training.visit(v);
@@ -32,14 +33,13 @@ constexpr int kWarmUpSteps = 3;
 int profile(const ProfileOptions& options, Context& context) {
   const train::PopulationOptions& training = options.training;
   const DeviceName name = data::choose_device(training.device);
-  const auto dataset = data::DatasetCache::instance().ensure(training.source, training.resident, name,
-                                                             context.progress());
+  const auto dataset =
+      data::DatasetCache::instance().ensure(training.source, training.resident, name, context.progress());
   const std::vector<data::FieldSpec> specs = train::specs_of(dataset->train);
   const data::FieldSpec& field = specs[train::chosen_field(training, specs)];
   train::PopulationTrainer trainer(
-      training, {.dataset = dataset,
-                 .device = name,
-                 .host = train::host_for(training, field, dataset->num_classes())});
+      training,
+      {.dataset = dataset, .device = name, .host = train::host_for(training, field, dataset->num_classes())});
   train::TrainStep& step = trainer.step();
   step.begin_epoch(0);
   for (int i = 0; i < kWarmUpSteps; ++i) step.run_eagerly();
