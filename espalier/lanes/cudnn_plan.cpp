@@ -1,6 +1,6 @@
+#if ESPALIER_WITH_CUDA
 #include "espalier/lanes/cudnn_plan.h"
 
-#if ESPALIER_WITH_CUDA
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

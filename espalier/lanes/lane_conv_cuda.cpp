@@ -1,9 +1,9 @@
-#include "espalier/lanes/lane_conv_cuda.h"
-
 #include "espalier/core/error.h"
 #include "espalier/lanes/conv_choice.h"
 
 #if ESPALIER_WITH_CUDA
+#include "espalier/lanes/lane_conv_cuda.h"
+
 #include <ATen/ops/empty.h>
 
 #include <limits>

@@ -10,7 +10,9 @@
 #include <array>
 
 #include "espalier/lanes/active_lanes.h"
+#if ESPALIER_WITH_CUDA
 #include "espalier/lanes/lane_conv_cuda.h"
+#endif
 
 namespace espalier::lanes {
 namespace {

@@ -1,6 +1,6 @@
+#if ESPALIER_WITH_CUDA
 #include "espalier/lanes/parameter_table.h"
 
-#if ESPALIER_WITH_CUDA
 #include "espalier/lanes/lane_launch.h"
 
 namespace espalier::lanes {
