@@ -86,6 +86,16 @@ TEST_F(PopulationJobTest, RefusesAHostThatTheImagesAreTooSmallFor) {
   EXPECT_ERROR(run_population_job(options_, {}), Error, "8");
 }
 
+TEST_F(PopulationJobTest, RefusesConvolutionsThatAreNoRunsOwn) {
+  options_.convolutions = folder_ / "none.json";
+  EXPECT_ERROR(run_population_job(options_, {}), UsageError, "--convolutions", "none.json", "cannot be read");
+  options_.convolutions = folder_ / "convolutions.json";
+  for (const char* text : {"not JSON", "[1]", "{\"forward\": 3}"}) {
+    std::ofstream(options_.convolutions) << text;
+    EXPECT_ERROR(run_population_job(options_, {}), UsageError, "--convolutions", "an object of strings");
+  }
+}
+
 TEST(PopulationMemory, GrowsWithLanesAndBatchAndNamesItsParts) {
   PopulationOptions options;
   options.device = "cpu";
