@@ -106,17 +106,7 @@ cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
 }
 
 cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
-  switch (args.type) {
-    case KernelType::kF32:
-      return launch<float>(args, backward, stream);
-    case KernelType::kF64:
-      return launch<double>(args, backward, stream);
-    case KernelType::kBf16:
-      return launch<__nv_bfloat16>(args, backward, stream);
-    case KernelType::kF16:
-      return launch<__half>(args, backward, stream);
-  }
-  return cudaErrorInvalidValue;
+  return for_type(args.type, [&](auto value) { return launch<decltype(value)>(args, backward, stream); });
 }
 
 }  // namespace

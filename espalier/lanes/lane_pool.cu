@@ -164,17 +164,7 @@ cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {
 }
 
 cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {
-  switch (args.type) {
-    case KernelType::kF32:
-      return launch<float>(pass, args, stream);
-    case KernelType::kF64:
-      return launch<double>(pass, args, stream);
-    case KernelType::kBf16:
-      return launch<__nv_bfloat16>(pass, args, stream);
-    case KernelType::kF16:
-      return launch<__half>(pass, args, stream);
-  }
-  return cudaErrorInvalidValue;
+  return for_type(args.type, [&](auto value) { return launch<decltype(value)>(pass, args, stream); });
 }
 
 }  // namespace

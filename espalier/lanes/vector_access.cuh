@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "espalier/lanes/lane_kernel.h"
+
 namespace espalier::lanes {
 
 template <class T>
@@ -79,6 +81,22 @@ __device__ inline void store(T* to, const wide_t<T> (&from)[kWidth]) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) pack.value[i] = narrow<T>(from[i]);
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+// Calls launch with a value of the C++ type that `type` names.
+template <class Launch>
+cudaError_t for_type(KernelType type, Launch&& launch) {
+  switch (type) {
+    case KernelType::kF32:
+      return launch(float{});
+    case KernelType::kF64:
+      return launch(double{});
+    case KernelType::kBf16:
+      return launch(__nv_bfloat16{});
+    case KernelType::kF16:
+      return launch(__half{});
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace espalier::lanes
