@@ -1,0 +1,261 @@
+// Batch norm of all lanes, backward: sums over the parts, then the input's gradient. See
+// lane_batch_norm.cuh.
+#include "espalier/lanes/lane_batch_norm.cuh"
+
+namespace espalier::lanes {
+namespace batch_norm {
+namespace {
+
+// The coefficients that forward left, for backward.
+template <class T, int kWidth>
+__device__ void load_coefficients(const NormArgs& args, const Place<kWidth>& at,
+                                  Coefficients<wide_t<T>>& shared) {
+  using W = wide_t<T>;
+  const int channels_here = at.across * kWidth, own = blockIdx.z * channels_here + threadIdx.x;
+  if (threadIdx.x < channels_here && own < args.channels) {
+    const int64_t index = static_cast<int64_t>(at.lane) * args.channels + own;
+    const W scale = static_cast<const W*>(args.scale)[index];
+    shared.mean[threadIdx.x] = static_cast<const W*>(args.mean)[index];
+    shared.scale[threadIdx.x] = scale;
+    shared.weight[threadIdx.x] =
+        (static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride)[own] * scale;
+    shared.bias[threadIdx.x] = (static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride)[own];
+  }
+  __syncthreads();
+}
+
+// The gradient past the ReLU: 0 where the output was not above it (a NaN's passes, as in torch).
+template <class T>
+__device__ inline wide_t<T> past_relu(wide_t<T> grad, wide_t<T> y, bool relu) {
+  return relu && y <= 0 ? wide_t<T>(0) : grad;
+}
+
+// partial: [L][parts][2][C]: sums of g, and of g (x - mean).
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    reduce_kernel(NormArgs args, Windows windows, int parts, int across) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  const Place<kWidth> at(args, across);
+  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
+  __shared__ Coefficients<W> shared;
+  load_coefficients<T, kWidth>(args, at, shared);
+  S sum[kWidth] = {}, product[kWidth] = {};
+  if (at.valid) {
+    const Own<W, kWidth> own(shared, at.tx);
+    const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
+    const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
+    const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
+    if (args.pooled) {
+      const int high = args.height / 2, wide = args.width / 2;
+      const Range range(args.batch * high * wide, at.part, parts);
+      for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
+        const WindowPlace window(index, windows);
+        const int first_pixel = window.pixel(args);
+        if (mask != nullptr && !mask[window.sample]) continue;
+        W values[4][kWidth], grad[kWidth];
+        load<T, kWidth>(grad, grads + static_cast<int64_t>(index) * args.channels);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          load<T, kWidth>(values[i],
+                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          W four[4], best;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+          const int chosen = winner(four, best);
+          const W g = past_relu<T>(grad[j], best, args.relu);
+          const W value = chosen == 0   ? values[0][j]
+                          : chosen == 1 ? values[1][j]
+                          : chosen == 2 ? values[2][j]
+                                        : values[3][j];
+          sum[j] += g;
+          product[j] += static_cast<S>(g) * (value - own.mean[j]);
+        }
+      }
+    } else {
+      const int pixels_a_sample = args.height * args.width;
+      const Range range(args.batch * pixels_a_sample, at.part, parts);
+#pragma unroll 2
+      for (int pixel = range.begin + at.ty; pixel < range.end; pixel += at.rows) {
+        if (mask != nullptr && !mask[pixel / pixels_a_sample]) continue;
+        W values[kWidth], grad[kWidth];
+        load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
+        load<T, kWidth>(grad, grads + static_cast<int64_t>(pixel) * args.channels);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+          const W g = past_relu<T>(grad[j], y, args.relu);
+          sum[j] += g;
+          product[j] += static_cast<S>(g) * (values[j] - own.mean[j]);
+        }
+      }
+    }
+  }
+  __shared__ S sums[kWidth][kThreads], products[kWidth][kThreads];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    sums[j][threadIdx.x] = sum[j];
+    products[j][threadIdx.x] = product[j];
+  }
+  for (int half = at.rows / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (at.ty < half)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        sums[j][threadIdx.x] += sums[j][threadIdx.x + half * at.across];
+        products[j][threadIdx.x] += products[j][threadIdx.x + half * at.across];
+      }
+  }
+  if (at.ty != 0 || !at.valid) return;
+  S* const to =
+      static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 2 * args.channels;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    to[at.channel + j] = sums[j][threadIdx.x];
+    to[args.channels + at.channel + j] = products[j][threadIdx.x];
+  }
+}
+
+// of_x = weight scale (g - mean of g - z mean of g z); weight scale g where the statistics were given.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    gradient_kernel(NormArgs args, Windows windows, int parts, int across) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  const Place<kWidth> at(args, across);
+  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
+  __shared__ Coefficients<W> shared;
+  __shared__ S scratch[2][kThreads];
+  load_coefficients<T, kWidth>(args, at, shared);
+  const int channels_here = at.across * kWidth,
+            own_channel = blockIdx.z * channels_here + threadIdx.x % channels_here;
+  {
+    S total[2] = {};
+    const S* const partial =
+        static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 2 * args.channels;
+    add_parts<S, 2>(channels_here, parts, scratch, total, [&](int, int part, S(&sums)[2]) {
+      if (own_channel >= args.channels) return;
+      sums[0] += partial[part * 2 * args.channels + own_channel];
+      sums[1] += partial[(part * 2 + 1) * args.channels + own_channel];
+    });
+    if (threadIdx.x < channels_here && own_channel < args.channels) {
+      const S scale = shared.scale[threadIdx.x], count = static_cast<const W*>(args.count)[at.lane];
+      const S divisor = count > 1 ? count : S(1);
+      shared.first[threadIdx.x] = static_cast<W>(args.training ? total[0] / divisor : S(0));
+      shared.second[threadIdx.x] = static_cast<W>(args.training ? total[1] * scale * scale / divisor : S(0));
+      if (blockIdx.x == 0) {
+        (static_cast<W*>(args.of_bias.data) + at.lane * args.of_bias.lane_stride)[own_channel] =
+            static_cast<W>(total[0]);
+        (static_cast<W*>(args.of_weight.data) + at.lane * args.of_weight.lane_stride)[own_channel] =
+            static_cast<W>(total[1] * scale);
+      }
+    }
+    __syncthreads();
+  }
+  if (!at.valid || args.of_x.data == nullptr) return;
+  const Own<W, kWidth> own(shared, at.tx);
+  W first[kWidth], second[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    first[j] = shared.first[at.tx * kWidth + j];
+    second[j] = shared.second[at.tx * kWidth + j];
+  }
+  const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
+  const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
+  T* const of_x = static_cast<T*>(args.of_x.data) + at.lane * args.of_x.lane_stride + at.channel;
+  const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
+
+  if (args.pooled) {
+    const int pooled_high = args.height / 2, pooled_wide = args.width / 2;
+    const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;  // with those that no window covers
+    const Range range(args.batch * high * wide, at.part, gridDim.x);
+    for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
+      const WindowPlace window(index, windows);
+      const int first_pixel = window.pixel(args);
+      const bool there = mask == nullptr || mask[window.sample];
+      const bool covered = window.y < pooled_high && window.x < pooled_wide;
+      bool inside[4];
+      W values[4][kWidth] = {}, grad[kWidth] = {};
+      if (there && covered)
+        load<T, kWidth>(
+            grad, grads + ((static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide +
+                           window.x) *
+                              args.channels);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        inside[i] = window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
+        if (inside[i])
+          load<T, kWidth>(values[i],
+                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+      }
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        int chosen = -1;
+        W g = 0;
+        if (covered) {
+          W four[4], best;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+          chosen = winner(four, best);
+          g = past_relu<T>(grad[j], best, args.relu);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          values[i][j] = there ? own.weight[j] * ((i == chosen ? g : W(0)) - first[j] -
+                                                  (values[i][j] - own.mean[j]) * second[j])
+                               : W(0);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (inside[i])
+          store<T, kWidth>(
+              of_x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels,
+              values[i]);
+    }
+    return;
+  }
+  const int pixels_a_sample = args.height * args.width;
+  const Range range(args.batch * pixels_a_sample, at.part, gridDim.x);
+#pragma unroll 2
+  for (int pixel = range.begin + at.ty; pixel < range.end; pixel += at.rows) {
+    W values[kWidth], grad[kWidth];
+    load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
+    load<T, kWidth>(grad, grads + static_cast<int64_t>(pixel) * args.channels);
+    const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+      const W g = past_relu<T>(grad[j], y, args.relu);
+      values[j] = there ? own.weight[j] * (g - first[j] - (values[j] - own.mean[j]) * second[j]) : W(0);
+    }
+    store<T, kWidth>(of_x + static_cast<int64_t>(pixel) * args.channels, values);
+  }
+}
+
+template <class T, int kWidth>
+cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
+  const Launch<kWidth> both(args);
+  reduce_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(args, windows_of(args.height / 2, args.width / 2),
+                                                               both.parts, both.slice.across);
+  // With the windows that an odd edge leaves incomplete.
+  gradient_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(
+      args, windows_of((args.height + 1) / 2, (args.width + 1) / 2), both.parts, both.slice.across);
+  return cudaGetLastError();
+}
+
+}  // namespace
+}  // namespace batch_norm
+
+cudaError_t launch_batch_norm_backward(const NormArgs& args, cudaStream_t stream) {
+  using namespace batch_norm;
+  return for_type(args.type, [&](auto value) {
+    using T = decltype(value);
+    return args.channels % kVector<T> == 0 ? launch<T, kHalfVector<T>>(args, stream) : launch<T, 1>(args, stream);
+  });
+}
+
+}  // namespace espalier::lanes
