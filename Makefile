@@ -34,11 +34,11 @@ test: build
 	@cd $(BUILD) && ../../scripts/with-env ctest --output-on-failure -j $(JOBS)
 
 check: deps
-	@$(ENV) scripts/check-format
+	@scripts/check-format
 	@$(ENV) scripts/check-includes
 
 format: deps
-	@$(ENV) scripts/check-format --fix
+	@scripts/check-format --fix
 
 # The unit tests under a sanitizer: make asan, make tsan.
 asan tsan: deps

@@ -167,7 +167,8 @@ struct Launch {
   explicit Launch(const NormArgs& args)
       : parts(num_parts(args)),
         slice(slice_of(args.channels / kWidth)),
-        grid(static_cast<unsigned>(parts), static_cast<unsigned>(args.lanes), static_cast<unsigned>(slice.slices)) {}
+        grid(static_cast<unsigned>(parts), static_cast<unsigned>(args.lanes),
+             static_cast<unsigned>(slice.slices)) {}
 };
 
 inline Windows windows_of(int high, int wide) {

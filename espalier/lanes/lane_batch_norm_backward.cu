@@ -239,8 +239,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, int kWidth>
 cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   const Launch<kWidth> both(args);
-  reduce_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(args, windows_of(args.height / 2, args.width / 2),
-                                                               both.parts, both.slice.across);
+  reduce_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(
+      args, windows_of(args.height / 2, args.width / 2), both.parts, both.slice.across);
   // With the windows that an odd edge leaves incomplete.
   gradient_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(
       args, windows_of((args.height + 1) / 2, (args.width + 1) / 2), both.parts, both.slice.across);
@@ -254,7 +254,8 @@ cudaError_t launch_batch_norm_backward(const NormArgs& args, cudaStream_t stream
   using namespace batch_norm;
   return for_type(args.type, [&](auto value) {
     using T = decltype(value);
-    return args.channels % kVector<T> == 0 ? launch<T, kHalfVector<T>>(args, stream) : launch<T, 1>(args, stream);
+    return args.channels % kVector<T> == 0 ? launch<T, kHalfVector<T>>(args, stream)
+                                           : launch<T, 1>(args, stream);
   });
 }
 
