@@ -6,8 +6,8 @@
 
 #include "bench/random_images.h"
 #include "espalier/data/resident.h"
-#include "espalier/grow/host_door.h"
 #include "espalier/lanes/lane_conv.h"
+#include "espalier/lanes/lane_door.h"
 #include "espalier/lanes/lane_tensor.h"
 #include "espalier/train/population_setup.h"
 #include "espalier/train/population_trainer.h"
@@ -92,7 +92,7 @@ std::string time_convolution(const LayoutBenchOptions& options, c10::Device devi
 // What looking at a tensor costs that lies as it should.
 std::string time_door(const LayoutBenchOptions& options, c10::Device device) {
   const auto type = train::precision_type(options.precision, device);
-  grow::HostDoor door(MemoryFormat::kChannelsLast, type, device);
+  lanes::LaneDoor door("x", MemoryFormat::kChannelsLast, type, device);
   const at::Tensor x = lanes::empty_lanes({8, 4, 3, 32, 32}, at::TensorOptions(device).dtype(type));
   constexpr int kCalls = 1000;
   const TimingPlan plan =

@@ -28,7 +28,7 @@ std::vector<std::string> names_of(const std::vector<SlotSpec>& slots) {
 void check_after([[maybe_unused]] const std::string& block, [[maybe_unused]] const char* op,
                  [[maybe_unused]] const at::Tensor& h, [[maybe_unused]] MemoryFormat format) {
 #if defined(ESPALIER_CHECK_LAYOUT)
-  check_layout_after(block + "." + op, h, format);
+  lanes::check_layout_after(block + "." + op, h, format);
 #endif
 }
 
@@ -38,7 +38,7 @@ CnnHost::CnnHost(const CnnHostOptions& options, const at::TensorOptions& tensor_
                  at::ScalarType compute)
     : options_(checked(options)),
       slots_(slots_by_action(options)),
-      door_(options.memory_format, compute, tensor_options.device()) {
+      door_("host: x", options.memory_format, compute, tensor_options.device()) {
   int64_t channels = options.in_channels;
   for (int64_t i = 0; i < options.n_blocks; ++i) {
     const int64_t filters = options.base_channels << i;

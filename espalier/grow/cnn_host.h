@@ -6,7 +6,7 @@
 // - A slot's boundary lies before its seeds: a segment that ends at a slot leaves its seeds out, one that
 //   begins there grows them first. So the composition over any chain of boundaries is the plain forward pass,
 //   bit for bit.
-// - The layout is looked at where a tensor comes in (host_door.h) and nowhere else.
+// - The layout is looked at where a tensor comes in (lane_door.h) and nowhere else.
 // - Norm, ReLU and pooling are one pass wherever nothing stands between them.
 #pragma once
 
@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
-#include "espalier/grow/host_door.h"
 #include "espalier/grow/host_shape.h"
 #include "espalier/lanes/lane_conv.h"
+#include "espalier/lanes/lane_door.h"
 #include "espalier/lanes/lane_linear.h"
 #include "espalier/lanes/lane_norm.h"
 #include "espalier/lanes/lane_parameter.h"
@@ -52,7 +52,7 @@ class CnnHost {
   CnnHost(const CnnHost&) = delete;
   CnnHost& operator=(const CnnHost&) = delete;
 
-  // x: [L,B,C,H,W], see host_door.h. Returns the logits, [L,B,num_classes] of the master type.
+  // x: [L,B,C,H,W], see lane_door.h. Returns the logits, [L,B,num_classes] of the master type.
   at::Tensor forward(const at::Tensor& x, const HostContext& context = {});
   // From a boundary (kHostInput or a slot) to that of a slot further on. x: the stack at `from`.
   at::Tensor forward_to_segment(std::string_view slot, const at::Tensor& x,
@@ -106,7 +106,7 @@ class CnnHost {
   std::vector<size_t> slot_places_;  // of each slot, by action index, in plan_
   std::vector<Block> blocks_;
   std::unique_ptr<lanes::LaneLinear> classifier_;
-  HostDoor door_;
+  lanes::LaneDoor door_;
 };
 
 }  // namespace espalier::grow

@@ -72,7 +72,7 @@ class Population final : private SlotGrowth {
   // none, or one of another number or blueprint.
   GrowthReport apply(std::span<const SlotState> states);
 
-  // x [L,B,C,H,W], see host_door.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
+  // x [L,B,C,H,W], see lane_door.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
   // master type. without: [L,S] bool on the device: slots whose amplitude is taken as 0, or undefined.
   at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {},
                      const at::Tensor& without = {});

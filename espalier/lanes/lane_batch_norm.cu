@@ -164,7 +164,7 @@ __device__ void merge_statistics(const NormArgs& args, int parts, const Place<kW
   __syncthreads();
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
     apply_kernel(NormArgs args, Windows windows, int parts, int across) {
   using W = wide_t<T>;
@@ -204,6 +204,9 @@ __global__ void __launch_bounds__(kThreads)
     }
     return;
   }
+  const T* const residual =
+      kResidual ? static_cast<const T*>(args.residual.data) + at.lane * args.residual.lane_stride + at.channel
+                : nullptr;
   const int pixels_a_sample = args.height * args.width;
   const Range range(args.batch * pixels_a_sample, at.part, gridDim.x);
 #pragma unroll 4
@@ -211,9 +214,20 @@ __global__ void __launch_bounds__(kThreads)
     W values[kWidth];
     load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
     const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
+    if constexpr (kResidual) {
+      W added[kWidth];
+      load<T, kWidth>(added, residual + static_cast<int64_t>(pixel) * args.channels);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j)
-      values[j] = there ? normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu) : W(0);
+      for (int j = 0; j < kWidth; ++j) {
+        const W sum = (values[j] - own.mean[j]) * own.weight[j] + own.bias[j] + added[j];
+        values[j] = there ? (args.relu && sum < 0 ? W(0) : sum) : W(0);  // a NaN stays, as in torch
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j)
+        values[j] =
+            there ? normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu) : W(0);
+    }
     store<T, kWidth>(out + static_cast<int64_t>(pixel) * args.channels, values);
   }
 }
@@ -224,8 +238,10 @@ cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   const Launch<kApplied> second(args);
   if (args.training)
     statistics_kernel<T, kWidth><<<first.grid, kThreads, 0, stream>>>(args, first.parts, first.slice.across);
-  apply_kernel<T, kApplied><<<second.grid, kThreads, 0, stream>>>(
-      args, windows_of(args.height / 2, args.width / 2), second.parts, second.slice.across);
+  const auto apply =
+      args.residual.data != nullptr ? apply_kernel<T, kApplied, true> : apply_kernel<T, kApplied, false>;
+  apply<<<second.grid, kThreads, 0, stream>>>(args, windows_of(args.height / 2, args.width / 2), second.parts,
+                                              second.slice.across);
   return cudaGetLastError();
 }
 

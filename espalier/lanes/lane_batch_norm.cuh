@@ -1,10 +1,10 @@
-// Batch norm of all lanes, with its ReLU and its 2x2 max pool.
+// Batch norm of all lanes, with its residual, its ReLU and its 2x2 max pool.
 //
 // Forward: (1) every block takes a part of a lane's pixels and leaves mean and squared deviations of each
 // channel; (2) every block adds the parts of its lane up, in order, and writes its share of the output.
 // Backward: (1) a part's sums of g and g z (g the gradient past pool and ReLU, z the normalised input); (2)
 // the parts' sum and the input's gradient. The winner of a pooling window and the ReLU are found again from
-// the input, so nothing but the statistics is kept.
+// the input, so nothing but the statistics is kept; past a residual the ReLU is found again from the output.
 //
 // Thread mapping: a thread owns a vector of channels (16 bytes, or one value) and walks over pixels, so its
 // coefficients stay in registers. blockIdx: part of the pixels, lane, slice of the channels.

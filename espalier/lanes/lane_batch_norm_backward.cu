@@ -31,7 +31,7 @@ __device__ inline wide_t<T> past_relu(wide_t<T> grad, wide_t<T> y, bool relu) {
 }
 
 // partial: [L][parts][2][C]: sums of g, and of g (x - mean).
-template <class T, int kWidth>
+template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
     reduce_kernel(NormArgs args, Windows windows, int parts, int across) {
   using W = wide_t<T>;
@@ -76,6 +76,9 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     } else {
+      const T* const outputs =
+          kResidual ? static_cast<const T*>(args.y.data) + at.lane * args.y.lane_stride + at.channel
+                    : nullptr;
       const int pixels_a_sample = args.height * args.width;
       const Range range(args.batch * pixels_a_sample, at.part, parts);
 #pragma unroll 2
@@ -84,9 +87,13 @@ __global__ void __launch_bounds__(kThreads)
         W values[kWidth], grad[kWidth];
         load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
         load<T, kWidth>(grad, grads + static_cast<int64_t>(pixel) * args.channels);
+        W output[kWidth];
+        if (kResidual) load<T, kWidth>(output, outputs + static_cast<int64_t>(pixel) * args.channels);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+          const W y = kResidual
+                          ? output[j]
+                          : normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
           const W g = past_relu<T>(grad[j], y, args.relu);
           sum[j] += g;
           product[j] += static_cast<S>(g) * (values[j] - own.mean[j]);
@@ -120,7 +127,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // of_x = weight scale (g - mean of g - z mean of g z); weight scale g where the statistics were given.
-template <class T, int kWidth>
+// of_residual = g.
+template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
     gradient_kernel(NormArgs args, Windows windows, int parts, int across) {
   using W = wide_t<T>;
@@ -155,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  if (!at.valid || args.of_x.data == nullptr) return;
+  if (!at.valid || (args.of_x.data == nullptr && (!kResidual || args.of_residual.data == nullptr))) return;
   const Own<W, kWidth> own(shared, at.tx);
   W first[kWidth], second[kWidth];
 #pragma unroll
@@ -220,31 +228,57 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int pixels_a_sample = args.height * args.width;
   const Range range(args.batch * pixels_a_sample, at.part, gridDim.x);
+  const T* const outputs =
+      kResidual ? static_cast<const T*>(args.y.data) + at.lane * args.y.lane_stride + at.channel : nullptr;
+  T* const of_residual =
+      kResidual && args.of_residual.data != nullptr
+          ? static_cast<T*>(args.of_residual.data) + at.lane * args.of_residual.lane_stride + at.channel
+          : nullptr;
 #pragma unroll 2
   for (int pixel = range.begin + at.ty; pixel < range.end; pixel += at.rows) {
     W values[kWidth], grad[kWidth];
     load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
     load<T, kWidth>(grad, grads + static_cast<int64_t>(pixel) * args.channels);
     const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
+    if constexpr (kResidual) {
+      W output[kWidth];
+      load<T, kWidth>(output, outputs + static_cast<int64_t>(pixel) * args.channels);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-      const W g = past_relu<T>(grad[j], y, args.relu);
-      values[j] = there ? own.weight[j] * (g - first[j] - (values[j] - own.mean[j]) * second[j]) : W(0);
+      for (int j = 0; j < kWidth; ++j) {
+        grad[j] = there ? past_relu<T>(grad[j], output[j], args.relu) : W(0);
+        values[j] =
+            there ? own.weight[j] * (grad[j] - first[j] - (values[j] - own.mean[j]) * second[j]) : W(0);
+      }
+      if (of_residual != nullptr)
+        store<T, kWidth>(of_residual + static_cast<int64_t>(pixel) * args.channels, grad);
+      if (args.of_x.data == nullptr) continue;
+    } else {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+        const W g = past_relu<T>(grad[j], y, args.relu);
+        values[j] = there ? own.weight[j] * (g - first[j] - (values[j] - own.mean[j]) * second[j]) : W(0);
+      }
     }
     store<T, kWidth>(of_x + static_cast<int64_t>(pixel) * args.channels, values);
   }
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, bool kResidual>
 cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   const Launch<kWidth> both(args);
-  reduce_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(
+  reduce_kernel<T, kWidth, kResidual><<<both.grid, kThreads, 0, stream>>>(
       args, windows_of(args.height / 2, args.width / 2), both.parts, both.slice.across);
   // With the windows that an odd edge leaves incomplete.
-  gradient_kernel<T, kWidth><<<both.grid, kThreads, 0, stream>>>(
+  gradient_kernel<T, kWidth, kResidual><<<both.grid, kThreads, 0, stream>>>(
       args, windows_of((args.height + 1) / 2, (args.width + 1) / 2), both.parts, both.slice.across);
   return cudaGetLastError();
+}
+
+template <class T, int kWidth>
+cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
+  return args.y.data != nullptr ? launch<T, kWidth, true>(args, stream)
+                                : launch<T, kWidth, false>(args, stream);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "espalier/lanes/lane_init.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_qr.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "espalier/core/philox.h"
 
@@ -53,6 +55,22 @@ double kaiming_bound(const at::Tensor& weight) {
 
 void init_kaiming_uniform_(const at::Tensor& weight, const InitKey& key) {
   init_uniform_(weight, kaiming_bound(weight), key);
+}
+
+void init_orthogonal_(const at::Tensor& weight, const InitKey& key) {
+  TORCH_CHECK(weight.dim() >= 3 && weight.size(1) * weight.size(1) * weight.size(0) == weight.numel(),
+              "init_orthogonal_: weight: want [L,K,K] or [L,K,K,1,1], got ", weight.sizes());
+  const c10::NoGradGuard no_grad;
+  const int64_t lanes = weight.size(0), size = weight.size(1);
+  const at::Tensor uniform = at::empty({lanes, 2, size, size}, at::kDouble);
+  init_uniform_(uniform, 1, key);
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    // Box and Muller: two uniform numbers make a normal one.
+    const at::Tensor share = (uniform.select(0, lane) + 1) / 2;
+    const at::Tensor normal = (share[0].log() * -2).sqrt() * (share[1] * (2 * std::numbers::pi)).cos();
+    const auto [q, r] = at::linalg_qr(normal);
+    weight.select(0, lane).copy_((q * r.diagonal().sign()).view(weight.sizes().slice(1)));
+  }
 }
 
 }  // namespace espalier::lanes

@@ -25,6 +25,11 @@ void init_uniform_(const at::Tensor& stacked, double bound, const InitKey& key);
 // a = sqrt(5) (He et al., arXiv 1502.01852), which is a bound of 1 / sqrt(fan in).
 void init_kaiming_uniform_(const at::Tensor& weight, const InitKey& key);
 
+// Matrices [L,K,K] or [L,K,K,1,1] with orthonormal rows, uniform among all of them: the Q of a matrix of
+// normal numbers, with the signs of R's diagonal (Saxe et al., arXiv 1312.6120; Mezzadri, arXiv
+// math-ph/0609050).
+void init_orthogonal_(const at::Tensor& weight, const InitKey& key);
+
 // The bound of a bias [L,K] that goes with such a weight: the same.
 double kaiming_bound(const at::Tensor& weight);
 

@@ -78,10 +78,15 @@ void move_running(const at::Tensor& running, const at::Tensor& batch, const at::
   running.copy_(at::where(count > 0, old * (1 - momentum) + batch.view_as(running) * momentum, old));
 }
 
+// Where there was none, no input has its place.
+bool wants_residual(const AutogradContext* ctx) {
+  return ctx->saved_data.at("residual").toBool() && ctx->needs_input_grad(3);
+}
+
 // The loop over lanes.
 struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, Norm norm) {
+                            const at::Tensor& bias, const std::optional<at::Tensor>& residual, Norm norm) {
     const at::ScalarType type = sum_type(x);
     const int64_t lanes = x.size(0), groups = norm.groups, depth = x.size(2) / groups;
     const int64_t rows = norm.over == Over::kBatch ? 1 : x.size(1);
@@ -113,6 +118,7 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
       }
       at::Tensor y = centred * scale * weight.select(0, lane).to(type).view({groups, depth}) +
                      bias.select(0, lane).to(type).view({groups, depth});
+      if (residual) y.add_(grouped(residual->select(0, lane), groups));
       if (norm.activation == Activation::kRelu) y.relu_();
       put(mask.keep(y), out.select(0, lane));
     }
@@ -121,6 +127,7 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
     ctx->saved_data["over"] = static_cast<int64_t>(norm.over);
     ctx->saved_data["groups"] = groups;
     ctx->saved_data["mode"] = static_cast<int64_t>(norm.mode);
+    ctx->saved_data["residual"] = residual.has_value();
     return out;
   }
 
@@ -142,6 +149,8 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
         ctx->needs_input_grad(0) ? empty_lanes(x.sizes(), x.options(), format_of(x)) : at::Tensor();
     const at::Tensor of_weight = empty_lanes(weight.sizes(), weight.options());
     const at::Tensor of_bias = empty_lanes(weight.sizes(), weight.options());
+    const at::Tensor of_residual =
+        wants_residual(ctx) ? empty_lanes(x.sizes(), x.options(), format_of(x)) : at::Tensor();
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
       if (!is_active(saved[6], lane)) continue;
       const LaneMask mask(norm.mask, lane);
@@ -150,6 +159,7 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
       // <= and not >: the gradient of a NaN output passes, as torch's.
       if (out.defined()) grad = at::where(grouped(out.select(0, lane), groups) <= 0, 0, grad);
       grad = mask.keep(grad);
+      if (of_residual.defined()) put(grad, of_residual.select(0, lane));
       const at::Tensor normal = mask.keep(
           (grouped(x.select(0, lane), groups).to(type) - means.select(0, lane)) * scale);  // [B,P,G,D]
       of_weight.select(0, lane).copy_((grad * normal).sum(at::IntArrayRef({0, 1})).view({-1}));
@@ -164,14 +174,14 @@ struct LaneNormFunction : torch::autograd::Function<LaneNormFunction> {
       }
       put(mask.keep(of_values * scale), of_x.select(0, lane));
     }
-    return {of_x, of_weight, of_bias, at::Tensor()};
+    return {of_x, of_weight, of_bias, of_residual, at::Tensor()};
   }
 };
 
 // Where every sample counts, torch's own norms do a lane at a time: several times as fast as the steps above.
 struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, Norm norm) {
+                            const at::Tensor& bias, const std::optional<at::Tensor>& residual, Norm norm) {
     const at::Tensor out = empty_lanes(x.sizes(), x.options(), format_of(x));
     const at::Tensor entries = active_entries(x.size(0));
     tensor_list saved{x, weight, norm.running_mean, norm.running_var, out, entries};
@@ -189,6 +199,7 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
               : at::native_group_norm(from, w, b, from.size(0), from.size(1), from.size(2) * from.size(3),
                                       norm.groups, norm.eps);
       const at::Tensor to = out.select(0, lane);
+      if (residual) made.add_(residual->select(0, lane));
       to.copy_(norm.activation == Activation::kRelu ? made.relu() : made);
       saved.insert(saved.end(), {mean, scale});
     }
@@ -196,6 +207,7 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
     ctx->saved_data["over"] = static_cast<int64_t>(norm.over);
     ctx->saved_data["groups"] = norm.groups;
     ctx->saved_data["mode"] = static_cast<int64_t>(norm.mode);
+    ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["relu"] = norm.activation == Activation::kRelu;
     ctx->saved_data["eps"] = norm.eps;
     return out;
@@ -210,6 +222,8 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
     const at::Tensor of_x = wants_x ? empty_lanes(x.sizes(), x.options(), format_of(x)) : at::Tensor();
     const at::Tensor of_weight = empty_lanes(weight.sizes(), weight.options());
     const at::Tensor of_bias = empty_lanes(weight.sizes(), weight.options());
+    const at::Tensor of_residual =
+        wants_residual(ctx) ? empty_lanes(x.sizes(), x.options(), format_of(x)) : at::Tensor();
     const at::Tensor all = as_lanes(grads[0], format_of(x));
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
       if (!is_active(saved[5], lane)) continue;
@@ -217,6 +231,7 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
       at::Tensor grad = all.select(0, lane);
       // <= and not >: the gradient of a NaN output passes, as torch's.
       if (ctx->saved_data["relu"].toBool()) grad = at::where(out.select(0, lane) <= 0, 0, grad);
+      if (of_residual.defined()) of_residual.select(0, lane).copy_(grad);
       const at::Tensor &mean = saved[static_cast<size_t>(6 + 2 * lane)],
                        &scale = saved[static_cast<size_t>(7 + 2 * lane)];
       const auto [x_part, weight_part, bias_part] =
@@ -231,7 +246,7 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
       of_weight.select(0, lane).copy_(weight_part);
       of_bias.select(0, lane).copy_(bias_part);
     }
-    return {of_x, of_weight, of_bias, at::Tensor()};
+    return {of_x, of_weight, of_bias, of_residual, at::Tensor()};
   }
 };
 
@@ -239,6 +254,13 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
 bool is_whole(const at::Tensor& x, const at::Tensor& weight, const Norm& norm) {
   return x.is_cpu() && !norm.mask.defined() && x.numel() > 0 && x.size(1) * x.size(3) * x.size(4) > 1 &&
          (!norm.running_mean.defined() || norm.running_mean.scalar_type() == weight.scalar_type());
+}
+
+at::Tensor norm_by_lane(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const at::Tensor& residual, const Norm& norm) {
+  const auto added = residual.defined() ? std::optional(residual) : std::nullopt;
+  return is_whole(x, weight, norm) ? WholeNormFunction::apply(x, weight, bias, added, norm)
+                                   : LaneNormFunction::apply(x, weight, bias, added, norm);
 }
 
 LaneParameter filled(int64_t lanes, int64_t channels, const at::TensorOptions& options, double value) {
@@ -259,6 +281,13 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& mask
 at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const BatchNormCall& call) {
   check(x, weight, call.mask, "lane_batch_norm2d");
+  if (call.residual.defined()) {
+    check_sizes(call.residual, x.sizes(), "lane_batch_norm2d", "residual", "[L,B,C,H,W]");
+    TORCH_CHECK(call.residual.scalar_type() == x.scalar_type() && format_of(call.residual) == format_of(x),
+                "lane_batch_norm2d: residual: want ", x.scalar_type(), " in x's memory format, got ",
+                call.residual.scalar_type(), " with strides ", call.residual.strides());
+    TORCH_CHECK(call.pooling == Pooling::kNone, "lane_batch_norm2d: residual: want none where it is pooled");
+  }
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return batch_norm_by_kernel(x, weight, bias, call);
 #endif
@@ -271,8 +300,7 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
                   .mask = call.mask,
                   .running_mean = call.running_mean,
                   .running_var = call.running_var};
-  const at::Tensor normed = is_whole(x, weight, norm) ? WholeNormFunction::apply(x, weight, bias, norm)
-                                                      : LaneNormFunction::apply(x, weight, bias, norm);
+  const at::Tensor normed = norm_by_lane(x, weight, bias, call.residual, norm);
   return call.pooling == Pooling::k2x2 ? lane_max_pool2x2(normed) : normed;
 }
 
@@ -287,8 +315,7 @@ at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const 
                   .activation = call.activation,
                   .eps = call.eps,
                   .mask = call.mask};
-  return is_whole(x, weight, norm) ? WholeNormFunction::apply(x, weight, bias, norm)
-                                   : LaneNormFunction::apply(x, weight, bias, norm);
+  return norm_by_lane(x, weight, bias, /*residual=*/{}, norm);
 }
 
 LaneBatchNorm2d::LaneBatchNorm2d(int64_t lanes, int64_t channels, const at::TensorOptions& options)
@@ -297,17 +324,29 @@ LaneBatchNorm2d::LaneBatchNorm2d(int64_t lanes, int64_t channels, const at::Tens
       running_mean(zero_lanes({lanes, channels}, options)),
       running_var(zero_lanes({lanes, channels}, options).fill_(1)) {}
 
+BatchNormCall LaneBatchNorm2d::call(Mode mode, const at::Tensor& mask) const {
+  return {.mode = mode,
+          .mask = mask,
+          .running_mean = running_mean,
+          .running_var = running_var,
+          .momentum = momentum,
+          .eps = eps};
+}
+
 at::Tensor LaneBatchNorm2d::forward(const at::Tensor& x, Mode mode, const at::Tensor& mask,
                                     Activation activation, Pooling pooling) const {
-  return lane_batch_norm2d(x, weight.value(), bias.value(),
-                           {.mode = mode,
-                            .mask = mask,
-                            .running_mean = running_mean,
-                            .running_var = running_var,
-                            .activation = activation,
-                            .pooling = pooling,
-                            .momentum = momentum,
-                            .eps = eps});
+  BatchNormCall made = call(mode, mask);
+  made.activation = activation;
+  made.pooling = pooling;
+  return lane_batch_norm2d(x, weight.value(), bias.value(), made);
+}
+
+at::Tensor LaneBatchNorm2d::forward_residual(const at::Tensor& x, const at::Tensor& residual, Mode mode,
+                                             const at::Tensor& mask) const {
+  BatchNormCall made = call(mode, mask);
+  made.activation = Activation::kRelu;
+  made.residual = residual;
+  return lane_batch_norm2d(x, weight.value(), bias.value(), made);
 }
 
 LaneGroupNorm::LaneGroupNorm(int64_t lanes, int64_t groups, int64_t channels,

@@ -1,4 +1,4 @@
-// Batch norm and group norm of every lane, with masked samples and a fused ReLU.
+// Batch norm and group norm of every lane, with masked samples, a residual to add and a fused ReLU.
 //
 // Keeps true: lanes never mix, and a lane's bits are those it has alone; a masked sample counts neither in
 // the statistics nor in the output (zero there, whatever it holds, NaN included) nor in any gradient; no host
@@ -24,8 +24,9 @@ struct BatchNormCall {
   at::Tensor mask;          // [L,B] bool, true where there is a sample; or undefined: all are
   at::Tensor running_mean;  // [L,C]; written in kTrain
   at::Tensor running_var;   // [L,C]; written in kTrain
+  at::Tensor residual;      // [L,B,C,H,W] of x's type and layout, added before the activation; or undefined
   Activation activation = Activation::kNone;
-  Pooling pooling = Pooling::kNone;
+  Pooling pooling = Pooling::kNone;  // not with a residual
   double momentum = 0.1;
   double eps = 1e-5;
 };
@@ -34,7 +35,7 @@ struct BatchNormCall {
 // Returns [L,B,C,H,W] cl lanes, or [L,B,C,H/2,W/2] pooled. In kTrain the running statistics move by momentum
 // towards the batch's (the variance unbiased, as torch's); those of a lane without samples stay. A single
 // value a channel has variance 0, where torch refuses: its lanes alone would have to stop. Differentiable
-// once, in x, weight and bias.
+// once, in x, weight, bias and residual.
 at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const BatchNormCall& call);
 
@@ -56,6 +57,9 @@ class LaneBatchNorm2d {
 
   at::Tensor forward(const at::Tensor& x, Mode mode, const at::Tensor& mask = {},
                      Activation activation = Activation::kNone, Pooling pooling = Pooling::kNone) const;
+  // relu(norm(x) + residual).
+  at::Tensor forward_residual(const at::Tensor& x, const at::Tensor& residual, Mode mode,
+                              const at::Tensor& mask = {}) const;
 
   std::vector<NamedParameter> parameters() { return {{"weight", &weight}, {"bias", &bias}}; }
 
@@ -65,6 +69,9 @@ class LaneBatchNorm2d {
   at::Tensor running_var;   // [L,C]
   double momentum = 0.1;
   double eps = 1e-5;
+
+ private:
+  BatchNormCall call(Mode mode, const at::Tensor& mask) const;
 };
 
 class LaneGroupNorm {

@@ -31,6 +31,10 @@ struct Call {
   at::Tensor running_var;
 };
 
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 NormArgs args_of(const Call& call, const at::Tensor& x, const at::Tensor& entries) {
   NormArgs args;
   args.lanes = static_cast<int32_t>(x.size(0));
@@ -60,12 +64,14 @@ at::TensorOptions sum_options(const at::Tensor& x) {
 
 struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& weight,
-                            const at::Tensor& bias, Call call) {
+                            const at::Tensor& bias, const std::optional<at::Tensor>& given_residual,
+                            Call call) {
     const c10::cuda::CUDAGuard guard(given.device());
     const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
     const auto wide = wide_type(x);
     const auto options = x.options().dtype(wide);
     const at::Tensor wide_weight = as_wide(weight, wide), wide_bias = as_wide(bias, wide);
+    const at::Tensor residual = given_residual ? for_kernel(*given_residual) : at::Tensor();
     const int64_t scale = call.pooling == Pooling::k2x2 ? 2 : 1;
     const at::Tensor out =
         empty_lanes({x.size(0), x.size(1), x.size(2), x.size(3) / scale, x.size(4) / scale}, x.options());
@@ -76,6 +82,7 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
 
     NormArgs args = args_of(call, x, entries);
     args.out = stack_of(out);
+    args.residual = stack_of(residual);
     args.weight = stack_of(wide_weight);
     args.bias = stack_of(wide_bias);
     args.mean = statistics.select(0, 0).data_ptr();
@@ -94,7 +101,9 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     if (x.numel() > 0)
       C10_CUDA_CHECK(is_batch ? launch_batch_norm_forward(args, stream_of(x))
                               : launch_group_norm_forward(args, stream_of(x)));
-    ctx->save_for_backward({x, weight, bias, statistics, count, call.mask, entries});
+    // Past a residual the ReLU is found again from the output, which the next layer keeps anyway.
+    ctx->save_for_backward(
+        {x, weight, bias, statistics, count, call.mask, entries, residual.defined() ? out : at::Tensor()});
     ctx->saved_data["kind"] = static_cast<int64_t>(call.kind);
     ctx->saved_data["mode"] = static_cast<int64_t>(call.mode);
     ctx->saved_data["activation"] = static_cast<int64_t>(call.activation);
@@ -118,6 +127,8 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     const at::Tensor grad = for_kernel(grads[0]);
     const at::Tensor wide_weight = as_wide(weight, wide), wide_bias = as_wide(bias, wide);
     const at::Tensor of_x = ctx->needs_input_grad(0) ? empty_lanes(x.sizes(), x.options()) : at::Tensor();
+    const at::Tensor of_residual =
+        saved[7].defined() && ctx->needs_input_grad(3) ? empty_lanes(x.sizes(), x.options()) : at::Tensor();
     const bool empty = x.numel() == 0;
     const auto make = [&] {
       return empty ? zero_lanes(weight.sizes(), options) : empty_lanes(weight.sizes(), options);
@@ -127,6 +138,8 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     NormArgs args = args_of(call, x, saved[6]);
     args.out = stack_of(grad);
     args.of_x = stack_of(of_x);
+    args.y = stack_of(saved[7]);
+    args.of_residual = stack_of(of_residual);
     args.weight = stack_of(wide_weight);
     args.bias = stack_of(wide_bias);
     args.of_weight = stack_of(of_weight);
@@ -141,7 +154,7 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     if (!empty)
       C10_CUDA_CHECK(is_batch ? launch_batch_norm_backward(args, stream_of(x))
                               : launch_group_norm_backward(args, stream_of(x)));
-    return {of_x, like(of_weight, weight), like(of_bias, bias), at::Tensor()};
+    return {of_x, like(of_weight, weight), like(of_bias, bias), of_residual, at::Tensor()};
   }
 
   // A gradient in its parameter's type.
@@ -165,7 +178,7 @@ at::Tensor batch_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, c
                                 const BatchNormCall& call) {
   TORCH_CHECK(call.pooling == Pooling::kNone || (x.size(3) >= 2 && x.size(4) >= 2),
               "lane_batch_norm2d: x: want at least 2 x 2 pixels to pool, got ", x.sizes());
-  return NormKernelFunction::apply(x, weight, bias,
+  return NormKernelFunction::apply(x, weight, bias, if_defined(call.residual),
                                    Call{.kind = Kind::kBatch,
                                         .mode = call.mode,
                                         .activation = call.activation,
@@ -179,7 +192,7 @@ at::Tensor batch_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, c
 
 at::Tensor group_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                 const GroupNormCall& call) {
-  return NormKernelFunction::apply(x, weight, bias,
+  return NormKernelFunction::apply(x, weight, bias, std::nullopt,
                                    Call{.kind = Kind::kGroup,
                                         .activation = call.activation,
                                         .groups = call.groups,

@@ -1,5 +1,5 @@
-// The norm kernels of all lanes at once: batch norm (+ ReLU) (+ 2x2 max pool) in two kernels forward and two
-// backward, group norm in one and two. Channels-last.
+// The norm kernels of all lanes at once: batch norm (+ residual) (+ ReLU) (+ 2x2 max pool) in two kernels
+// forward and two backward, group norm in one and two. Channels-last.
 //
 // Deterministic: sums over parts of a lane, in an order that depends on the lane's shape alone.
 #pragma once
@@ -29,6 +29,9 @@ struct NormArgs {
   Stack x;             // [L,B,H,W,C]
   Stack out;           // [L,B,H,W,C] or pooled; in the backward passes the gradient of the output
   Stack of_x;          // [L,B,H,W,C]; nullptr: not wanted
+  Stack residual;      // [L,B,H,W,C] added before the ReLU; nullptr: none. Batch norm alone, not pooled
+  Stack y;             // [L,B,H,W,C] backward, where there was a residual: the output
+  Stack of_residual;   // [L,B,H,W,C]; nullptr: not wanted
   Stack weight, bias;  // [L,C] wide
   Stack running_mean, running_var;  // [L,C] wide; batch norm alone
   Stack of_weight, of_bias;         // [L,C] wide

@@ -64,6 +64,39 @@ struct MaxPoolKernelFunction : torch::autograd::Function<MaxPoolKernelFunction> 
   }
 };
 
+std::array<int64_t, 5> halved(const at::Tensor& x) {
+  return {x.size(0), x.size(1), x.size(2), (x.size(3) + 1) / 2, (x.size(4) + 1) / 2};
+}
+
+struct MaxPool3x3KernelFunction : torch::autograd::Function<MaxPool3x3KernelFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given) {
+    const c10::cuda::CUDAGuard guard(given.device());
+    const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
+    const at::Tensor out = empty_lanes(halved(x), x.options());
+    const at::Tensor winners = at::empty({out.numel()}, x.options().dtype(at::kByte));
+    PoolArgs args = args_of(x.sizes(), x, entries);
+    args.x = stack_of(x);
+    args.out = stack_of(out);
+    args.winners = winners.mutable_data_ptr<uint8_t>();
+    if (out.numel() > 0) C10_CUDA_CHECK(launch_max_pool3x3_forward(args, stream_of(x)));
+    ctx->saved_data["sizes"] = x.sizes();
+    ctx->save_for_backward({winners, entries});
+    return out;
+  }
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const std::vector<int64_t> sizes = ctx->saved_data["sizes"].toIntVector();
+    const c10::cuda::CUDAGuard guard(grads[0].device());
+    const at::Tensor grad = for_kernel(grads[0]), of_x = empty_lanes(sizes, grad.options());
+    PoolArgs args = args_of(sizes, grad, saved[1]);
+    args.out = stack_of(grad);
+    args.of_x = stack_of(of_x);
+    args.winners = saved[0].data_ptr<uint8_t>();
+    if (of_x.numel() > 0) C10_CUDA_CHECK(launch_max_pool3x3_backward(args, stream_of(grad)));
+    return {of_x};
+  }
+};
+
 struct AveragePoolKernelFunction : torch::autograd::Function<AveragePoolKernelFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given) {
     const c10::cuda::CUDAGuard guard(given.device());
@@ -90,17 +123,22 @@ struct AveragePoolKernelFunction : torch::autograd::Function<AveragePoolKernelFu
 };
 #endif
 
+// size: 2 without padding, or 3 with a pixel of it; windows are two pixels apart.
 struct LaneMaxPoolFunction : torch::autograd::Function<LaneMaxPoolFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
-    const std::array<int64_t, 5> sizes{x.size(0), x.size(1), x.size(2), x.size(3) / 2, x.size(4) / 2};
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, int64_t size) {
+    const int64_t padding = size / 3;
+    const std::array<int64_t, 5> sizes{x.size(0), x.size(1), x.size(2), (x.size(3) + padding) / 2,
+                                       (x.size(4) + padding) / 2};
     const at::Tensor out = empty_lanes(sizes, x.options(), format_of(x));
     const at::Tensor places = empty_lanes(sizes, x.options().dtype(at::kLong), format_of(x));
     const at::Tensor entries = active_entries(x.size(0));
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
       if (!is_active(entries, lane)) continue;
       at::Tensor to = out.select(0, lane), to_places = places.select(0, lane);
-      at::max_pool2d_with_indices_out(to, to_places, x.select(0, lane), {2, 2});
+      at::max_pool2d_with_indices_out(to, to_places, x.select(0, lane), {size, size}, {2, 2},
+                                      {padding, padding});
     }
+    ctx->saved_data["size"] = size;
     ctx->save_for_backward({x, places, entries});
     return out;
   }
@@ -108,15 +146,16 @@ struct LaneMaxPoolFunction : torch::autograd::Function<LaneMaxPoolFunction> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &places = saved[1];
+    const int64_t size = ctx->saved_data["size"].toInt(), padding = size / 3;
     const at::Tensor of_x = empty_lanes(x.sizes(), x.options(), format_of(x));
     for (int64_t lane = 0; lane < x.size(0); ++lane) {
       if (!is_active(saved[2], lane)) continue;
       at::Tensor to = of_x.select(0, lane);
-      at::max_pool2d_with_indices_backward_out(to, grads[0].select(0, lane), x.select(0, lane), {2, 2},
-                                               {2, 2}, {0, 0}, {1, 1}, /*ceil_mode=*/false,
+      at::max_pool2d_with_indices_backward_out(to, grads[0].select(0, lane), x.select(0, lane), {size, size},
+                                               {2, 2}, {padding, padding}, {1, 1}, /*ceil_mode=*/false,
                                                places.select(0, lane));
     }
-    return {of_x};
+    return {of_x, at::Tensor()};
   }
 };
 
@@ -154,7 +193,15 @@ at::Tensor lane_max_pool2x2(const at::Tensor& x) {
 #if ESPALIER_WITH_CUDA
   if (takes_kernel(x)) return MaxPoolKernelFunction::apply(x);
 #endif
-  return LaneMaxPoolFunction::apply(x);
+  return LaneMaxPoolFunction::apply(x, /*size=*/2);
+}
+
+at::Tensor lane_max_pool3x3(const at::Tensor& x) {
+  check_stacked(x, "lane_max_pool3x3", "x");
+#if ESPALIER_WITH_CUDA
+  if (takes_kernel(x)) return MaxPool3x3KernelFunction::apply(x);
+#endif
+  return LaneMaxPoolFunction::apply(x, /*size=*/3);
 }
 
 at::Tensor lane_global_average_pool(const at::Tensor& x) {

@@ -26,8 +26,9 @@ at::Tensor of_valid(const at::Tensor& x, const at::Tensor& mask,
   return at::zeros_like(x).index_put({places}, layer(x.index_select(0, places)));
 }
 
-// Inputs: x, weight, bias, mask.
-Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask) {
+// Inputs: x, weight, bias, mask, residual.
+Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask,
+                       const at::Tensor& residual = {}) {
   const int64_t lanes = sizes[0], channels = sizes[2];
   const at::Tensor means = random_lanes({lanes, channels}), variances = random_lanes({lanes, channels}).exp();
   return {.stacked =
@@ -43,22 +44,22 @@ Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, 
                                           .mask = in[3],
                                           .running_mean = norm.running_mean,
                                           .running_var = norm.running_var,
+                                          .residual = in[4],
                                           .activation = activation});
               },
           .torch =
               [=](const Tensors& in) {
-                return activated(of_valid(in[0], in[3],
-                                          [&](const at::Tensor& x) {
-                                            return F::batch_norm(
-                                                x, means[0].to(x.scalar_type()).clone(),
-                                                variances[0].to(x.scalar_type()).clone(),
-                                                F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(
-                                                    mode == Mode::kTrain));
-                                          }),
-                                 activation);
+                at::Tensor y = of_valid(in[0], in[3], [&](const at::Tensor& x) {
+                  return F::batch_norm(
+                      x, means[0].to(x.scalar_type()).clone(), variances[0].to(x.scalar_type()).clone(),
+                      F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(mode == Mode::kTrain));
+                });
+                if (in[4].defined())
+                  y = y + of_valid(in[4], in[3], [](const at::Tensor& added) { return added; });
+                return activated(y, activation);
               },
           .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}),
-                     random_lanes({lanes, channels}), mask}};
+                     random_lanes({lanes, channels}), mask, residual}};
 }
 
 Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activation, const at::Tensor& mask) {
@@ -91,6 +92,30 @@ void expect_batch_norm_contracts(int64_t most_channels) {
         dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
         dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
   }
+}
+
+void expect_residual_contracts() {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t lanes = dice.roll(1, 4), batch = dice.roll(3, 9);
+    const at::Tensor mask = dice.roll(0, 2) > 0 ? random_mask(lanes, batch, 3) : at::Tensor();
+    const std::vector<int64_t> sizes{lanes, batch, dice.roll(0, 1) ? dice.roll(1, 9) : 8 * dice.roll(1, 6),
+                                     dice.roll(1, 7), dice.roll(1, 7)};
+    testing::expect_contracts(batch_norm_layer(sizes, dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
+                                               dice.roll(0, 2) > 0 ? Activation::kRelu : Activation::kNone,
+                                               mask, random_lanes(sizes)));
+  }
+}
+
+TEST(LaneBatchNorm, AddsAResidualBeforeTheReluAsTorchWould) {
+  expect_residual_contracts();
+}
+
+TEST(LaneBatchNormCuda, AddsAResidualBeforeTheReluAsTorchWould) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_residual_contracts();
 }
 
 TEST(LaneBatchNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {

@@ -35,6 +35,29 @@ TEST(LaneMaxPoolCuda, EqualsTorchLaneByLaneOverRandomShapes) {
   expect_max_pool_contracts();
 }
 
+void expect_max_pool3x3_contracts() {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    testing::expect_contracts(
+        {.stacked = [](const Tensors& in) { return lane_max_pool3x3(in[0]); },
+         .torch = [](const Tensors& in) { return at::max_pool2d(in[0], {3, 3}, {2, 2}, {1, 1}); },
+         .inputs = {random_lanes({dice.roll(1, 4), dice.roll(1, 5),
+                                  dice.roll(0, 1) ? dice.roll(1, 9) : 8 * dice.roll(1, 5), dice.roll(1, 12),
+                                  dice.roll(1, 12)})}});
+  }
+}
+
+TEST(LaneMaxPool3x3, EqualsTorchLaneByLaneOverRandomShapes) {
+  expect_max_pool3x3_contracts();
+}
+
+TEST(LaneMaxPool3x3Cuda, EqualsTorchLaneByLaneOverRandomShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_max_pool3x3_contracts();
+}
+
 TEST(LaneMaxPool, RefusesImagesOfOneRow) {
   EXPECT_ERROR(lane_max_pool2x2(random_lanes({2, 3, 4, 1, 5})), c10::Error, "x", "2 x 2", "[2, 3, 4, 1, 5]");
 }

@@ -1,7 +1,7 @@
-// The entry of a host: the one place where a foreign tensor is converted.
+// The entry of a network: the one place where a foreign tensor is converted.
 //
-// Kept true: a tensor that has the host's type and memory format passes as it is, with no work; any other is
-// converted once, here. A conversion is counted; the second one, which is what a step that converts every
+// Kept true: a tensor that has the network's type and memory format passes as it is, with no work; any other
+// is converted once, here. A conversion is counted; the second one, which is what a step that converts every
 // time comes to, is warned about, once a door.
 #pragma once
 
@@ -12,19 +12,21 @@
 
 #include "espalier/core/layout.h"
 
-namespace espalier::grow {
+namespace espalier::lanes {
 
-class HostDoor {
+class LaneDoor {
  public:
-  HostDoor(MemoryFormat format, at::ScalarType type, at::Device device);
+  // input: what messages call it, "host: x".
+  LaneDoor(std::string input, MemoryFormat format, at::ScalarType type, at::Device device);
 
-  // x: [L,B,C,H,W] of the sizes that are wanted past L and B ([C,H,W]), on the host's device.
+  // x: [L,B,C,H,W] of the sizes that are wanted past L and B ([C,H,W], -1: any), on the network's device.
   at::Tensor enter(const at::Tensor& x, at::IntArrayRef sizes, int64_t lanes);
 
   int64_t num_conversions() const { return num_conversions_; }
   void set_format(MemoryFormat format) { format_ = format; }
 
  private:
+  std::string input_;
   MemoryFormat format_;
   at::ScalarType type_;
   at::Device device_;
@@ -35,4 +37,4 @@ class HostDoor {
 // after every block.
 void check_layout_after(const std::string& op, const at::Tensor& stacked, MemoryFormat format);
 
-}  // namespace espalier::grow
+}  // namespace espalier::lanes
