@@ -1,0 +1,352 @@
+"""LINet as a PyTorch user writes it, one convolution, one norm and one ReLU a stream: what the tests of LINet compare
+with, and the peer of `espalier bench linet`.
+
+  linet_torch.py --reference FILE   one case (weights, inputs, gradients, statistics) as safetensors, on the CPU
+  linet_torch.py --fixtures DIR     all cases of FIXTURES: what lies in tests/linet/fixtures
+  linet_torch.py                    times forward and backward; prints one JSON line a case
+
+S streams run beside one integrated path. A layer convolves each stream, d_i = W_i * x_i, and the integrated path takes
+z = sum_i V_i d_i + V_prev h: 1x1 convolutions of the streams' responses and of its own previous state h.
+"""
+
+import argparse
+import copy
+import functools
+import json
+import math
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from layout_torch import as_graph
+from torch_timing import measure, report
+
+MODELS = {
+    "li_resnet18": ("basic", [2, 2, 2, 2]),
+    "li_resnet34": ("basic", [3, 4, 6, 3]),
+    "li_resnet50": ("bottleneck", [3, 4, 6, 3]),
+    "li_resnet101": ("bottleneck", [3, 4, 23, 3]),
+    "li_resnet152": ("bottleneck", [3, 8, 36, 3]),
+}
+EXPANSION = {"basic": 1, "bottleneck": 4}
+FILE_TYPES = {"float64": torch.float64, "float32": torch.float32}
+COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+METADATA = ("model block stages widths width streams classes size batch mode dtype seed blank blank_stream "
+            "label_smoothing")
+
+BASIC = "--blocks basic --stages 1,1 --widths 4,6 --size 17x14 --batch 4 --classes 5"
+BOTTLENECK = "--blocks bottleneck --stages 2,1 --widths 2,4 --size 15x18 --batch 4 --classes 3"
+FIXTURES = {
+    "basic_n1_train": f"{BASIC} --streams 3 --mode train --seed 1",
+    "basic_n2_eval": f"{BASIC} --streams 3,1 --mode eval --seed 2",
+    "basic_n3_train": f"{BASIC} --streams 3,1,2 --mode train --seed 3 --label-smoothing 0.1",
+    "basic_n3_train_blank": f"{BASIC} --streams 3,1,2 --mode train --seed 4 --blank",
+    "basic_n3_eval_blank": f"{BASIC} --streams 3,1,2 --mode eval --seed 5 --blank",
+    "bottleneck_n2_train": f"{BOTTLENECK} --streams 3,1 --mode train --seed 6",
+    "bottleneck_n2_eval_blank": f"{BOTTLENECK} --streams 3,1 --mode eval --seed 7 --blank",
+    "bottleneck_n3_train_blank_stream": f"{BOTTLENECK} --streams 3,1,1 --mode train --seed 8 --blank --blank-stream 1",
+}
+
+
+class LIConv(nn.Module):
+    """From one state, the streams' maps and the integrated one after them, to the next. The stem has no previous."""
+
+    def __init__(self, inputs, k, kernel, stride=1, previous=None):
+        super().__init__()
+        self.streams = nn.ModuleList(nn.Conv2d(c, k, kernel, stride, kernel // 2, bias=False) for c in inputs)
+        self.mix = nn.ModuleList(nn.Conv2d(k, k, 1, bias=False) for _ in inputs)
+        self.previous = nn.Conv2d(previous, k, 1, stride, bias=False) if previous else None
+        # W_i: Conv2d's own initial values, Kaiming-uniform with a = sqrt(5).
+        for mix in self.mix:
+            nn.init.constant_(mix.weight, 1 / len(inputs))
+        if previous == k:
+            nn.init.orthogonal_(self.previous.weight)
+        elif previous:
+            self.previous.weight.data.mul_(0.1)
+
+    def forward(self, state):
+        *xs, h = state
+        ds = [conv(x) for conv, x in zip(self.streams, xs)]
+        terms = [mix(d) for mix, d in zip(self.mix, ds)]
+        if self.previous is not None:
+            terms.append(self.previous(h))
+        return [*ds, functools.reduce(torch.add, terms)]
+
+
+class StreamNorm(nn.BatchNorm2d):
+    """Batch norm over the kept samples alone: the others come out as zeros; where none is kept only the counter moves."""
+
+    def forward(self, x, keep=None):
+        if keep is None:
+            return super().forward(x)
+        y = torch.zeros_like(x)
+        if keep.any():
+            y[keep] = super().forward(x[keep])
+        elif self.training:
+            self.num_batches_tracked += 1
+        return y
+
+
+class LINorm(nn.Module):
+    def __init__(self, num_streams, k):
+        super().__init__()
+        self.streams = nn.ModuleList(StreamNorm(k) for _ in range(num_streams))
+        self.integrated = nn.BatchNorm2d(k)
+
+    def forward(self, state, keep):
+        masks = [None] * len(self.streams) if keep is None else keep
+        xs = [norm(x, mask) for norm, x, mask in zip(self.streams, state, masks)]
+        return [*xs, self.integrated(state[-1])]
+
+
+def relu(state):
+    return [F.relu(x) for x in state]
+
+
+class Block(nn.Module):
+    """Basic: 3x3, 3x3. Bottleneck: 1x1, 3x3 (with the stride), 1x1 to four times the width."""
+
+    def __init__(self, block, num_streams, channels, width, stride):
+        super().__init__()
+        out = width * EXPANSION[block]
+        layers = [(3, stride, width), (3, 1, out)]
+        if block == "bottleneck":
+            layers = [(1, 1, width), (3, stride, width), (1, 1, out)]
+        self.num_layers, k_in = len(layers), channels
+        for n, (kernel, step, k) in enumerate(layers, 1):
+            self.add_module(f"conv{n}", LIConv([k_in] * num_streams, k, kernel, step, k_in))
+            self.add_module(f"bn{n}", LINorm(num_streams, k))
+            k_in = k
+        self.downsample = None
+        if stride != 1 or channels != out:
+            conv = LIConv([channels] * num_streams, out, 1, stride, channels)
+            self.downsample = nn.ModuleDict({"conv": conv, "bn": LINorm(num_streams, out)})
+
+    def forward(self, state, keep):
+        identity = state
+        if self.downsample is not None:
+            identity = self.downsample["bn"](self.downsample["conv"](state), keep)
+        for n in range(1, self.num_layers + 1):
+            state = getattr(self, f"bn{n}")(getattr(self, f"conv{n}")(state), keep)
+            if n < self.num_layers:
+                state = relu(state)
+        return relu([x + skip for x, skip in zip(state, identity)])
+
+
+class LINet(nn.Module):
+    def __init__(self, block, stages, widths, streams, classes, dropout=0.0):
+        super().__init__()
+        self.conv1 = LIConv(streams, widths[0], 7, 2)
+        self.bn1 = LINorm(len(streams), widths[0])
+        self.num_stages, channels = len(stages), widths[0]
+        for n, (num_blocks, width) in enumerate(zip(stages, widths), 1):
+            blocks = nn.ModuleList()
+            for b in range(num_blocks):
+                blocks.append(Block(block, len(streams), channels, width, stride=2 if n > 1 and b == 0 else 1))
+                channels = width * EXPANSION[block]
+            self.add_module(f"layer{n}", blocks)
+        self.dropout = nn.Dropout(dropout)
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, xs, keep=None):
+        """xs[i]: [B,C_i,H,W]; keep: [S,B] bool, false where the sample's stream is blanked."""
+        if keep is not None:
+            xs = [torch.where(mask[:, None, None, None], x, 0) for x, mask in zip(xs, keep)]
+        state = relu(self.bn1(self.conv1([*xs, None]), keep))
+        state = [F.max_pool2d(x, 3, 2, 1) for x in state]
+        for n in range(1, self.num_stages + 1):
+            for block in getattr(self, f"layer{n}"):
+                state = block(state, keep)
+        return self.fc(self.dropout(state[-1].mean((2, 3))))
+
+
+def perturb(network):
+    """Moves what starts symmetric or trivial, so that a swapped stream or a forgotten bias shows."""
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.normal_(0, 0.3)
+                module.running_mean.normal_(0, 0.3)
+                module.running_var.uniform_(0.5, 2)
+                module.num_batches_tracked.fill_(7)  # one step counter for the whole network
+            elif isinstance(module, LIConv):
+                for mix in module.mix:
+                    mix.weight.add_(torch.randn_like(mix.weight) * 0.3)
+
+
+def draw_keep(args):
+    """[S,B] bool; a sample always keeps the stream of its highest score."""
+    scores = torch.rand(len(args.streams), args.batch)
+    if args.blank_stream >= 0:
+        scores[args.blank_stream] = -1
+    return (scores >= (0.5 if args.blank else 0)) | (scores == scores.amax(0))
+
+
+def write_reference(args):
+    from safetensors.torch import save  # here, since a machine that only times may not have it
+
+    # All numbers are drawn in float64: those of a float32 run are the same, rounded.
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(args.seed)
+    network = LINet(args.block, args.stages, args.widths, args.streams, args.classes)
+    perturb(network)
+    inputs = [torch.randn(args.batch, c, *args.size) for c in args.streams]
+    labels = torch.randint(args.classes, (args.batch,))
+    keep = draw_keep(args) if args.blanks else None
+
+    dtype = FILE_TYPES[args.dtype]
+    network.to(dtype).train(args.mode == "train")
+    inputs = [x.to(dtype).requires_grad_() for x in inputs]
+    tensors = {f"state.{name}": value.clone() for name, value in network.state_dict().items()}
+    logits = network(inputs, keep)
+    loss = F.cross_entropy(logits, labels, label_smoothing=args.label_smoothing)
+    loss.backward()
+
+    tensors |= {"labels": labels, "logits": logits.detach(), "loss": loss.detach()}
+    if args.blanks:
+        tensors["keep"] = keep.to(torch.uint8)
+    for i, x in enumerate(inputs):
+        tensors |= {f"input.{i}": x.detach(), f"grad.input.{i}": x.grad}
+    for name, value in network.named_parameters():
+        # What no output depends on: the streams' norms behind the last layer, norms of a stream that nobody has.
+        tensors[f"grad.{name}"] = torch.zeros_like(value) if value.grad is None else value.grad
+    tensors |= {f"after.{name}": value for name, value in network.named_buffers()}
+
+    metadata = {name: words(getattr(args, name)) for name in METADATA.split()}
+    data = save({name: value.contiguous() for name, value in tensors.items()}, metadata)
+    # The library writes the metadata in an order of chance; in ours, the same case gives the same file again.
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length]) | {"__metadata__": metadata}
+    with open(args.reference, "wb") as file:
+        file.write(data[:8] + json.dumps(header, separators=(",", ":")).encode().ljust(length) + data[8 + length:])
+
+
+def words(value):
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+class Pass:
+    """Forward and backward; leaves the loss here and the gradients in the network."""
+
+    def __init__(self, network, xs, y, dtype):
+        self.network, self.xs, self.y, self.dtype = network, xs, y, dtype
+        self.scale = 1024 if dtype == torch.float16 else 1  # or small gradients round to zero
+
+    def __call__(self):
+        self.network.zero_grad(set_to_none=True)
+        with torch.autocast(self.y.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            loss = F.cross_entropy(self.network(self.xs), self.y)
+        (loss * self.scale).backward()
+        self.loss = loss.detach()
+
+    def results(self):
+        """The loss, the classifier's gradient and the norm of all. (In bf16 half of an early layer's may be rounding.)"""
+        gradients = [p.grad / self.scale for p in self.network.parameters() if p.grad is not None]
+        return [self.loss, gradients[-2], torch.stack([g.norm() for g in gradients]).norm()]
+
+
+def time_case(name, run, graphed, want, shapes, smoke):
+    device = run.y.device
+    body = as_graph(run, device) if graphed else run
+    body()
+    far = [float((now - right).norm() / right.norm()) for now, right in zip(run.results(), want)]
+    exact = run.dtype == torch.float32 and device.type == "cpu"
+    if not all(f <= most for f, most in zip(far, (1e-5, 1e-3, 1e-3) if exact else (0.02, 0.2, 0.4))):
+        raise RuntimeError(f"loss, classifier's gradient, norm of the gradients are {far} off a plain fp32 pass")
+    kind = "fp32" if exact else "fp32 (TF32)" if run.dtype == torch.float32 else "autocast, fp32 weights"
+    report(name, shapes, f"forward and backward, {kind}", **measure(body, device, *((0, 1, 1) if smoke else (5, 20, 1))))
+
+
+def time_cases(args):
+    device = torch.device(args.device)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")  # TF32, as convolutions have it by default
+    torch.manual_seed(args.seed)
+    first = LINet(args.block, args.stages, args.widths, args.streams, args.classes).to(device)
+    xs = [torch.randn(args.batch, c, *args.size, device=device) for c in args.streams]
+    y = torch.randint(args.classes, (args.batch,), device=device)
+    plain = Pass(copy.deepcopy(first), xs, y, torch.float32)
+    plain()
+    want = plain.results()
+    shapes = f"{args.model}, streams {words(args.streams)}, width {args.width:g}"
+    shapes += f", batch {args.batch}, {args.size[0]}x{args.size[1]}, {args.dtype}"
+    nchw, nhwc = torch.contiguous_format, torch.channels_last
+    cases = [("PyTorch, eager NCHW", nchw, False, False), ("PyTorch, eager NHWC", nhwc, False, False)]
+    if device.type == "cuda":
+        cases += [("PyTorch, NHWC + CUDA graph", nhwc, False, True), ("PyTorch, compile + CUDA graph", nhwc, True, True)]
+    failed = 0
+    for name, memory_format, compiled, graphed in cases:
+        try:
+            network = copy.deepcopy(first).to(memory_format=memory_format)
+            inputs = [x.to(memory_format=memory_format) for x in xs]
+            run = Pass(torch.compile(network) if compiled else network, inputs, y, COMPUTE_TYPES[args.dtype])
+            time_case(name, run, graphed, want, shapes, args.smoke)
+        except Exception as error:  # out of memory, no compiler: the other cases still count
+            failed += 1
+            print(f"linet_torch.py: {name}: {(str(error).strip() or repr(error)).splitlines()[0]}", file=sys.stderr)
+    sys.exit(1 if failed == len(cases) else 0)
+
+
+def numbers(text):
+    return [int(number) for number in text.replace("x", ",").split(",")]
+
+
+def parse(arguments):
+    """The flags, with the network spelled out: block, stages, widths."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reference", metavar="FILE", help="write one case as safetensors")
+    parser.add_argument("--fixtures", metavar="DIR", help="write every case of FIXTURES into this folder")
+    parser.add_argument("--model", choices=MODELS, default="li_resnet18")
+    parser.add_argument("--blocks", choices=EXPANSION, default="basic", help="with --stages")
+    parser.add_argument("--stages", type=numbers, help="blocks a stage, such as 1,1, instead of --model")
+    parser.add_argument("--widths", type=numbers, help="channels a stage, instead of 64,128,256,512 times --width")
+    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--streams", type=numbers, default=[3, 1, 1], help="channels of each stream")
+    parser.add_argument("--size", type=numbers, default=[416, 544], help="HEIGHTxWIDTH")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", help="bf16 (default), fp16 or fp32; --reference: float64 (default) or float32")
+    parser.add_argument("--mode", choices=["train", "eval"], default="train", help="with --reference")
+    parser.add_argument("--blank", action="count", default=0, help="with --reference: blank at random, never a whole sample")
+    parser.add_argument("--blank-stream", type=int, default=-1, help="with --reference: blank this one in the whole batch")
+    parser.add_argument("--label-smoothing", type=float, default=0.0, help="with --reference")
+    parser.add_argument("--device", default="cuda", help="what to time on")
+    parser.add_argument("--smoke", action="store_true", help="times small and once")
+    args = parser.parse_args(arguments)
+
+    dtypes = FILE_TYPES if args.reference or args.fixtures else COMPUTE_TYPES
+    args.dtype = args.dtype or next(iter(dtypes))
+    if args.dtype not in dtypes:
+        parser.error(f"--dtype: want one of {', '.join(dtypes)}, got {args.dtype}")
+    if args.smoke:
+        args.batch, args.size, args.width = 2, [64, 64], 0.125
+    if args.stages:
+        args.model, args.block = "custom", args.blocks
+    else:
+        args.block, args.stages = MODELS[args.model]
+    args.widths = args.widths or [max(1, math.floor(64 * 2**n * args.width + 0.5)) for n in range(len(args.stages))]
+    if len(args.widths) != len(args.stages):
+        parser.error(f"--widths: want one a stage, {len(args.stages)}, got {len(args.widths)}")
+    args.blanks = args.blank or args.blank_stream >= 0
+    if args.blanks and not len(args.streams) > max(1, args.blank_stream):
+        parser.error("--blank, --blank-stream: want one of two streams or more, since every sample keeps one")
+    return args
+
+
+def main():
+    args = parse(sys.argv[1:])
+    if args.fixtures:
+        for name, flags in FIXTURES.items():
+            write_reference(parse(["--reference", f"{args.fixtures}/{name}.safetensors", *flags.split()]))
+    elif args.reference:
+        write_reference(args)
+    else:
+        time_cases(args)
+
+
+if __name__ == "__main__":
+    main()
