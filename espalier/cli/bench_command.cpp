@@ -1,10 +1,11 @@
-// espalier bench gather | population | layout | load
+// espalier bench gather | population | linet | layout | load
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 
 #include "bench/gather_bench.h"
 #include "bench/layout_bench.h"
+#include "bench/linet_bench.h"
 #include "bench/load_bench.h"
 #include "bench/population_bench.h"
 #include "espalier/cli/commands.h"
@@ -31,6 +32,16 @@ void add_bench_command(CLI::App& app, Context& context) {
                    "  espalier bench population --device cpu --lanes 2 --batch 32 --base 8 --no-peers\n"},
       [](const bench::PopulationBenchOptions& options, Context& context) {
         fmt::print("{}", bench::run_population_bench(options, git_commit(), context.progress()));
+        return 0;
+      });
+  add_job<bench::LinetBenchOptions>(
+      group, context,
+      {.name = "linet",
+       .summary = "a multi-stream network forward and backward, in the ways one may write it",
+       .examples = "  espalier bench linet\n"
+                   "  espalier bench linet --device cpu --width 0.25 --batch 2 --height 64 --columns 96\n"},
+      [](const bench::LinetBenchOptions& options, Context&) {
+        fmt::print("{}", bench::run_linet_bench(options, git_commit()));
         return 0;
       });
   add_job<bench::LayoutBenchOptions>(

@@ -13,10 +13,10 @@ namespace espalier::train {
 Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
                        const TrainStepOptions& options)
     : population_(population),
-      batch_(std::move(call), field, /*lanes=*/1, options),
+      batch_(std::move(call), {field}, /*lanes=*/1, options.compute, options.format),
       num_batches_(num_batches),
       graphs_(options.graphs) {
-  const at::TensorOptions device(batch_.images.device());
+  const at::TensorOptions device(batch_.device());
   const int64_t lanes = population.num_lanes();
   without_ = at::zeros({lanes, population.num_slots()}, device.dtype(at::kBool));
   sums_ = at::zeros({3, lanes}, device.dtype(at::kDouble));
@@ -57,7 +57,7 @@ void Evaluation::body() {
   const c10::NoGradGuard no_grad;
   batch_.gather();
   const int64_t lanes = population_.num_lanes();
-  const at::Tensor logits = population_.forward(batch_.images.expand({lanes, -1, -1, -1, -1}),
+  const at::Tensor logits = population_.forward(batch_.images[0].expand({lanes, -1, -1, -1, -1}),
                                                 lanes::Mode::kEvaluate, /*mask=*/{}, without_);
   // A last batch that is not full says so in its labels.
   const at::Tensor labels = batch_.labels.expand({lanes, -1});

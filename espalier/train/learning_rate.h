@@ -1,8 +1,9 @@
-// The learning rate over a run: one cycle, which rises linearly over the first fifth of the steps and then
-// falls linearly to 0 (Smith and Topin, arXiv 1708.07120).
+// The learning rate over a run, as a share of its peak: it rises linearly while it warms up, then falls to 0
+// in a line or along a cosine, or stays. One cycle (Smith and Topin, arXiv 1708.07120) is a line up over the
+// first fifth and a line down.
 //
 // Kept true: on a device it is computed from a counter there, so a captured step moves on when it is
-// replayed; host and device agree bit for bit (each operation is rounded once, in double).
+// replayed; host and device agree bit for bit along lines (each operation is rounded once, in double).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +12,15 @@
 
 namespace espalier::train {
 
-class OneCycle {
+enum class RateCurve { kLinear, kCosine, kConstant };
+
+class RateSchedule {
  public:
-  explicit OneCycle(int64_t num_steps);
+  // warm_up: steps, from 0 to below num_steps.
+  RateSchedule(RateCurve curve, int64_t num_steps, double warm_up);
+  static RateSchedule one_cycle(int64_t num_steps) {
+    return {RateCurve::kLinear, num_steps, 0.2 * static_cast<double>(num_steps)};
+  }
 
   // The share of the peak rate, in (0, 1], in the middle of a step that counts from 0.
   double at(int64_t step) const;
@@ -21,8 +28,10 @@ class OneCycle {
   at::Tensor at(const at::Tensor& step) const;
 
  private:
+  RateCurve curve_;
   double num_steps_;
-  double rise_;  // a step
+  double warm_up_;
+  double rise_;  // a step; 0 without a warm-up
   double fall_;  // a step
 };
 

@@ -1,19 +1,16 @@
 #include "espalier/train/population_job.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
 #include "espalier/data/cache.h"
 #include "espalier/lanes/conv_choice.h"
+#include "espalier/train/deterministic_scope.h"
 #include "espalier/train/epoch_lines.h"
 #include "espalier/train/population_memory.h"
 #include "espalier/train/population_setup.h"
@@ -21,38 +18,6 @@
 
 namespace espalier::train {
 namespace {
-
-// While it lives torch refuses what is not deterministic, and never times algorithms.
-class DeterministicScope {
- public:
-  explicit DeterministicScope(bool wanted)
-      : context_(at::globalContext()),
-        algorithms_(context_.deterministicAlgorithms()),
-        fills_(context_.deterministicFillUninitializedMemory()),
-        cudnn_(context_.deterministicCuDNN()),
-        benchmark_(context_.benchmarkCuDNN()) {
-    lanes::set_conv_choosing(wanted ? lanes::ConvChoosing::kFixed : lanes::ConvChoosing::kMeasure);
-    if (!wanted) return;
-    context_.setDeterministicAlgorithms(true, /*warn_only=*/false);
-    // Filling every new tensor finds reads of what was never written; it is no part of being the same twice.
-    context_.setDeterministicFillUninitializedMemory(false);
-    context_.setDeterministicCuDNN(true);
-    context_.setBenchmarkCuDNN(false);
-  }
-  ~DeterministicScope() {
-    lanes::set_conv_choosing(lanes::ConvChoosing::kMeasure);
-    context_.setDeterministicAlgorithms(algorithms_, /*warn_only=*/false);
-    context_.setDeterministicFillUninitializedMemory(fills_);
-    context_.setDeterministicCuDNN(cudnn_);
-    context_.setBenchmarkCuDNN(benchmark_);
-  }
-  DeterministicScope(const DeterministicScope&) = delete;
-  DeterministicScope& operator=(const DeterministicScope&) = delete;
-
- private:
-  at::Context& context_;
-  bool algorithms_, fills_, cudnn_, benchmark_;
-};
 
 nlohmann::ordered_json environment(const PopulationOptions& options, const data::ResidentDataset& dataset,
                                    PopulationTrainer& trainer) {
@@ -67,18 +32,6 @@ nlohmann::ordered_json environment(const PopulationOptions& options, const data:
           {"memory_format", dataset.format == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous"},
           {"steps_per_epoch", trainer.steps_per_epoch()},
           {"parameters_per_lane", trainer.population().num_parameters(0)}};
-}
-
-// Convolutions as an earlier run chose them.
-void repeat_convolutions(const std::string& path) {
-  if (path.empty()) return;
-  std::ifstream file(path);
-  if (!file) fail_usage("--convolutions '{}': cannot be read: {}", path, std::strerror(errno));
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const auto is_text = [](const nlohmann::json& value) { return value.is_string(); };
-  if (!json.is_object() || !std::ranges::all_of(json, is_text))
-    fail_usage("--convolutions '{}': want the convolutions.json of a run: an object of strings", path);
-  lanes::set_conv_choices(json.get<lanes::ConvChoices>());
 }
 
 }  // namespace

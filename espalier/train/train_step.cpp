@@ -15,50 +15,18 @@
 
 namespace espalier::train {
 
-GatherBuffers::GatherBuffers(data::GatherCall whole, size_t field, int64_t lanes,
-                             const TrainStepOptions& options)
-    : call(std::move(whole)) {
-  call.fields = {call.fields.at(field)};
-  call.affine = {call.affine.at(field)};
-  if (call.lane_ids.size(0) < lanes)
-    fail_usage("step: the plan serves {} lanes of {}", call.lane_ids.size(0), lanes);
-  call.lane_ids = call.lane_ids.narrow(0, 0, lanes);
-  const at::Tensor& stored = call.fields[0];
-  const at::TensorOptions device(call.lane_ids.device());
-  images = empty_stacked({lanes, call.plan.batch, stored.size(1), stored.size(2), stored.size(3)},
-                         options.format, device.dtype(options.compute));
-  labels = at::empty({lanes, call.plan.batch}, device.dtype(at::kLong));
-  position = at::zeros({2}, device.dtype(at::kLong));
-  call.position = position;
-  call.out = {images};
-  call.labels_out = {labels};
-}
-
-void GatherBuffers::gather() {
-  gather_into(call);
-}
-
-void GatherBuffers::move_to(int64_t epoch) {
-  position.zero_();
-  position.select(0, 0).fill_(epoch);
-}
-
-void GatherBuffers::advance() {
-  position.select(0, 1).add_(1);
-}
-
 TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t field,
                      const TrainStepOptions& options)
     : population_(population),
       options_(options),
-      schedule_(options.steps_per_epoch * options.num_epochs),
-      batch_(std::move(call), field, population.num_lanes(), options),
+      schedule_(RateSchedule::one_cycle(options.steps_per_epoch * options.num_epochs)),
+      batch_(std::move(call), {field}, population.num_lanes(), options.compute, options.format),
       optimizers_(population, options.optimizer),
-      metrics_(population.num_lanes(), population.num_slots(), batch_.images.device()),
+      metrics_(population.num_lanes(), population.num_slots(), batch_.device()),
       graphs_(options.graphs) {
-  const at::TensorOptions device(batch_.images.device());
+  const at::TensorOptions device(batch_.device());
   const int64_t lanes = population.num_lanes();
-  if (options.compute == at::kHalf) loss_scale_.emplace(lanes, batch_.images.device());
+  if (options.compute == at::kHalf) loss_scale_.emplace(lanes, batch_.device());
   peak_rates_ = at::full({lanes}, options.optimizer.learning_rate, device.dtype(at::kFloat));
   is_active_ = at::ones({lanes}, device.dtype(at::kBool));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
@@ -99,7 +67,7 @@ void TrainStep::body() {
 
 at::Tensor TrainStep::gradients() {
   batch_.gather();
-  const at::Tensor logits = population_.forward(batch_.images, lanes::Mode::kTrain);
+  const at::Tensor logits = population_.forward(batch_.images[0], lanes::Mode::kTrain);
   const at::Tensor losses =
       lanes::lane_cross_entropy(logits, batch_.labels, /*mask=*/{}, options_.label_smoothing);
   std::vector<lanes::LaneParameter*> parameters;

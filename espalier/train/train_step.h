@@ -20,6 +20,7 @@
 #include "espalier/data/gather.h"
 #include "espalier/grow/population.h"
 #include "espalier/lanes/lane_optim.h"
+#include "espalier/train/gather_buffers.h"
 #include "espalier/train/lane_optimizers.h"
 #include "espalier/train/learning_rate.h"
 #include "espalier/train/loss_scale.h"
@@ -37,20 +38,6 @@ struct TrainStepOptions {
   at::ScalarType compute = at::kFloat;  // f16 brings a loss scale
   MemoryFormat format = MemoryFormat::kChannelsLast;
   StepGraphs::Options graphs;
-};
-
-// The one field of a call that is trained on, with buffers of our own. lanes: of the buffers.
-struct GatherBuffers {
-  GatherBuffers(data::GatherCall call, size_t field, int64_t lanes, const TrainStepOptions& options);
-
-  void gather();                // at the position
-  void move_to(int64_t epoch);  // its first batch
-  void advance();               // on the device
-
-  data::GatherCall call;
-  at::Tensor images;    // [L,B,C,H,W] of the compute type
-  at::Tensor labels;    // [L,B] i64
-  at::Tensor position;  // [2] i64 device: epoch, batch
 };
 
 class TrainStep {
@@ -76,10 +63,10 @@ class TrainStep {
   void set_rate_factor(int64_t lane, double factor);
   void freeze(int64_t lane);
 
-  at::Device device() const { return batch_.images.device(); }
+  at::Device device() const { return batch_.device(); }
   LaneOptimizers& optimizers() { return optimizers_; }
   const StepGraphs& graphs() const { return graphs_; }
-  const OneCycle& schedule() const { return schedule_; }
+  const RateSchedule& schedule() const { return schedule_; }
   at::Tensor learning_rates() const;  // [L] f32 device: of the step that comes
 
   // Every tensor that a step changes and a later one reads.
@@ -92,7 +79,7 @@ class TrainStep {
 
   grow::Population& population_;
   TrainStepOptions options_;
-  OneCycle schedule_;
+  RateSchedule schedule_;
   GatherBuffers batch_;
   LaneOptimizers optimizers_;
   std::optional<LossScale> loss_scale_;  // for f16

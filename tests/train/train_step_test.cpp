@@ -22,7 +22,7 @@ class PlainLane {
   PlainLane(PopulationTrainer& trainer, const PopulationOptions& options, int64_t lane)
       : lane_(lane),
         options_(options),
-        schedule_(options.epochs * trainer.steps_per_epoch()),
+        schedule_(RateSchedule::one_cycle(options.epochs * trainer.steps_per_epoch())),
         network_{.options = trainer.population().host().options()} {
     for (const auto& [name, tensor] : copy_of_lane(trainer, lane)) {
       if (name.starts_with("optimizer")) continue;
@@ -56,7 +56,7 @@ class PlainLane {
  private:
   int64_t lane_;
   PopulationOptions options_;
-  OneCycle schedule_;
+  RateSchedule schedule_;
   grow::testing::PlainNetwork network_;
   std::unique_ptr<torch::optim::SGD> optimizer_;
   std::vector<at::Tensor> trained_;

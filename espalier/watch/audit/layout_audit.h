@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "espalier/watch/audit/kernel_work.h"
 #include "espalier/watch/audit/layout_kind.h"
 
 namespace espalier::watch {
@@ -60,6 +61,7 @@ struct LayoutReport {
   std::vector<Conversion>
       mixed_inputs;                // ops that read equal shapes in two orders: no copy, but a layout lost
   std::vector<KernelUse> kernels;  // those that reformat or copy; CUDA only
+  WorkByKind work{};               // all kernels, by what they do; CUDA only
   int64_t num_kernels = 0;         // all that ran on the device: 0 on CUDA means that none was recorded
 
   // Conversions, and kernels behind an op's back: 0 in a steady-state step.

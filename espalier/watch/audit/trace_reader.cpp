@@ -257,6 +257,9 @@ class TraceReader {
       const auto type = static_cast<ActivityType>(event.activityType());
       if (type != ActivityType::CONCURRENT_KERNEL && type != ActivityType::GPU_MEMCPY) continue;
       ++report.num_kernels;
+      Work& work = report.work[static_cast<size_t>(work_of(event.name()))];
+      work.launches += 1;
+      work.total_us += static_cast<double>(event.durationNs()) * 1e-3;
       const KernelClass known = classify_kernel(event.name());
       if (known.kind == KernelKind::kCompute) continue;
       const auto op = by_correlation_.find(event.linkedCorrelationId());

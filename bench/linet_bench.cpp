@@ -1,0 +1,224 @@
+#include "bench/linet_bench.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "bench/plain_linet.h"
+#include "espalier/core/error.h"
+#include "espalier/data/resident.h"
+#include "espalier/lanes/conv_choice.h"
+#include "espalier/lanes/lane_gradients.h"
+#include "espalier/lanes/lane_loss.h"
+#include "espalier/lanes/lane_norm.h"
+#include "espalier/lanes/lane_tensor.h"
+#include "espalier/linet/linet.h"
+#include "espalier/train/population_setup.h"
+#include "espalier/train/step_graphs.h"
+#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/table.h"
+
+namespace espalier::bench {
+namespace {
+
+const std::vector<int64_t> kChannels{3, 1, 1};
+
+struct Workload {
+  linet::LinetShape shape;
+  at::Device device;
+  at::ScalarType compute;
+  std::vector<at::Tensor> images;  // S x [1,B,C_i,H,W], channels-last lanes
+  at::Tensor labels;               // [1,B]
+  std::string text;
+  bool smoke = false;
+  TimingPlan plan;
+};
+
+Workload workload_of(LinetBenchOptions options) {
+  if (options.bench.smoke) {
+    options.width = 0.125;
+    options.batch = 2;
+    options.height = options.columns = 64;
+  }
+  const c10::Device device = data::torch_device(data::choose_device(options.device));
+  Workload load{.shape = linet::linet_preset(options.model, options.width),
+                .device = device,
+                .compute = train::precision_type(options.precision, device),
+                .smoke = options.bench.smoke,
+                .plan = options.bench.smoke ? TimingPlan{1, 1, 1}
+                                            : TimingPlan{.warm_up = 5, .samples = 20, .calls = 1}};
+  load.shape.in_channels = kChannels;
+  for (const int64_t channels : kChannels) {
+    const at::Tensor x = lanes::empty_lanes({1, options.batch, channels, options.height, options.columns},
+                                            at::TensorOptions(device).dtype(load.compute));
+    load.images.push_back(x.copy_(at::randn(x.sizes())));
+  }
+  load.labels = at::randint(0, load.shape.num_classes, {1, options.batch}, at::kLong).to(device);
+  const char* const type = load.compute == at::kFloat ? "fp32" : load.compute == at::kHalf ? "fp16" : "bf16";
+  load.text = fmt::format("{}, streams 3,1,1, width {:g}, batch {}, {}x{}, {}", options.model, options.width,
+                          options.batch, options.height, options.columns, type);
+  return load;
+}
+
+// What one way of writing it comes to: its time, and what its kernels do.
+struct Way {
+  std::string name;
+  watch::WorkByKind work;
+  int64_t num_kernels = 0;
+  int64_t num_conversions = 0;
+};
+
+Way measure(const Workload& load, const std::string& name, const std::string& note,
+            const std::function<void()>& body, Report& report) {
+  report.add(
+      {.name = name, .shapes = load.text, .timing = time_calls(load.device, load.plan, body), .note = note});
+  const watch::LayoutReport audit = watch::audit_layout(load.device, 1, body);
+  return {name, audit.work, audit.num_kernels, audit.num_conversions()};
+}
+
+at::Tensor gradient_of(const at::Tensor& loss, const std::vector<at::Tensor>& parameters, size_t which) {
+  return torch::autograd::grad({loss}, parameters, {at::ones_like(loss)}, /*retain_graph=*/std::nullopt,
+                               /*create_graph=*/false, /*allow_unused=*/true)[which];
+}
+
+// Sequential streams, or packed ones, with torch's own operators.
+Way measure_plain(const Workload& load, linet::Linet& net, const std::string& name, MemoryFormat format,
+                  StreamPacking packing, Report& report) {
+  PlainLinet plain(net, load.compute, format, packing);
+  std::vector<at::Tensor> x;
+  for (const at::Tensor& image : load.images)
+    x.push_back(image.select(0, 0).contiguous(torch_format(format)));
+  const auto body = [&] {
+    const at::Tensor loss = at::cross_entropy_loss(plain.forward(x), load.labels.select(0, 0));
+    gradient_of(loss, plain.parameters(), 0);
+  };
+  return measure(load, name, "torch's operators, norm and ReLU apart", body, report);
+}
+
+// All ways compute one thing: the loss, before anything is timed.
+void check_alike(const Workload& load, linet::Linet& net) {
+  PlainLinet plain(net, load.compute, MemoryFormat::kChannelsLast, StreamPacking::kSequential),
+      grouped(net, load.compute, MemoryFormat::kChannelsLast, StreamPacking::kGrouped);
+  std::vector<at::Tensor> x;
+  for (const at::Tensor& image : load.images) x.push_back(image.select(0, 0));
+  const at::Tensor labels = load.labels.select(0, 0);
+  const double own = lanes::lane_cross_entropy(net.forward(load.images).logits, load.labels).item<double>();
+  const double first = at::cross_entropy_loss(plain.forward(x), labels).item<double>();
+  const double second = at::cross_entropy_loss(grouped.forward(x), labels).item<double>();
+  const double allowed = load.compute == at::kFloat ? 1e-3 : 0.1;
+  if (!(std::abs(own - first) <= allowed && std::abs(own - second) <= allowed))
+    fail("bench linet: lanes give a loss of {}, sequential streams {}, packed ones {}: one of them is wrong",
+         own, first, second);
+}
+
+std::vector<Way> measure_lanes(const Workload& load, linet::Linet& net, Report& report) {
+  const std::vector<lanes::LaneParameter*> parameters = lanes::without_names(net.parameters());
+  const auto body = [&] {
+    lanes::lane_backward(lanes::lane_cross_entropy(net.forward(load.images).logits, load.labels), parameters);
+  };
+  std::vector<Way> ways{measure(load, "lanes", "norm, residual and ReLU fused", body, report)};
+  train::StepGraphs graphs({.device = load.device});
+  if (!graphs.is_capturing()) return ways;
+  const auto state = [&] {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, buffer] : net.named_buffers()) tensors.push_back(buffer);
+    return tensors;
+  };
+  ways.push_back(measure(
+      load, "lanes, captured", "the same as one CUDA graph", [&] { graphs.run("step", body, state); },
+      report));
+  return ways;
+}
+
+// Norm, residual and ReLU of the first stage, forward and backward: three operators, and one.
+void measure_norms(const Workload& load, Report& report) {
+  const auto options = at::TensorOptions(load.device).dtype(load.compute);
+  const at::Tensor& image = load.images[0];
+  const std::vector<int64_t> sizes{std::ssize(kChannels) + 1, image.size(1), load.shape.widths[0],
+                                   (image.size(3) + 3) / 4, (image.size(4) + 3) / 4};
+  const auto make = [&] {
+    const at::Tensor made = lanes::empty_lanes(sizes, options);
+    made.copy_(at::randn(sizes));
+    return made;
+  };
+  const at::Tensor x = make().set_requires_grad(true), residual = make().set_requires_grad(true),
+                   grad = make();
+  const lanes::LaneBatchNorm2d norm(sizes[0], sizes[2], at::TensorOptions(load.device).dtype(at::kFloat));
+  const auto backward = [&](const at::Tensor& y) {
+    torch::autograd::grad({y}, {x, residual, norm.weight.value()}, {grad});
+  };
+  const std::string shapes =
+      fmt::format("{} x {} x {}x{}x{}", sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]);
+  report.add(
+      {.name = "norm, add, ReLU apart",
+       .shapes = shapes,
+       .timing = time_calls(load.device, load.plan,
+                            [&] { backward(at::relu(norm.forward(x, lanes::Mode::kTrain) + residual)); }),
+       .note = "all paths, forward and backward"});
+  report.add(
+      {.name = "norm, add, ReLU fused",
+       .shapes = shapes,
+       .timing = time_calls(load.device, load.plan,
+                            [&] { backward(norm.forward_residual(x, residual, lanes::Mode::kTrain)); }),
+       .note = "all paths, forward and backward"});
+}
+
+std::string work_table(const std::vector<Way>& ways) {
+  std::vector<std::string> head{"ms, and launches"};
+  for (const Way& way : ways) head.push_back(">" + way.name);
+  watch::Table table(head);
+  for (int kind = 0; kind < watch::kNumWorkKinds; ++kind) {
+    std::vector<std::string> row{std::string(watch::work_text(static_cast<watch::WorkKind>(kind)))};
+    for (const Way& way : ways) {
+      const watch::Work& work = way.work[static_cast<size_t>(kind)];
+      row.push_back(work.launches == 0 ? "" : fmt::format("{:.2f} ({})", work.total_us / 1e3, work.launches));
+    }
+    table.add_row(row);
+  }
+  std::vector<std::string> last{"conversions and reformatting"};
+  for (const Way& way : ways) last.push_back(std::to_string(way.num_conversions));
+  table.add_row(last);
+  return "kernels by what they do\n" + table.text();
+}
+
+}  // namespace
+
+std::string run_linet_bench(const LinetBenchOptions& options, const std::string& commit) {
+  const Workload load = workload_of(options);
+  Report report("linet", load.device, commit, options.bench);
+  linet::Linet net(load.shape, at::TensorOptions(load.device).dtype(at::kFloat), load.compute);
+  check_alike(load, net);
+  std::vector<Way> ways = measure_lanes(load, net, report);
+  std::swap(ways.front(), ways.back());
+  using enum StreamPacking;
+  ways.push_back(measure_plain(load, net, "sequential NCHW", MemoryFormat::kContiguous, kSequential, report));
+  ways.push_back(
+      measure_plain(load, net, "sequential NHWC", MemoryFormat::kChannelsLast, kSequential, report));
+  ways.push_back(
+      measure_plain(load, net, "packed at run time", MemoryFormat::kChannelsLast, kGrouped, report));
+  measure_norms(load, report);
+  std::string words;
+  if (options.peers) {
+    std::vector<std::string> arguments{
+        "--device", load.device.str(),
+        "--model",  options.model,
+        "--width",  fmt::format("{:g}", options.width),
+        "--batch",  std::to_string(options.batch),
+        "--size",   fmt::format("{}x{}", options.height, options.columns),
+        "--dtype",  load.compute == at::kFloat ? "fp32" : load.compute == at::kHalf ? "fp16" : "bf16"};
+    if (load.smoke) arguments.push_back("--smoke");
+    std::string problem;
+    for (const Case& peer : run_peers("linet_torch.py", arguments, &problem)) report.add(peer);
+    if (!problem.empty()) words += fmt::format("peers: {}\n", problem);
+  }
+  for (const auto& [key, choice] : lanes::conv_choices()) words += fmt::format("  {}: {}\n", key, choice);
+  const bool has_kernels = ways.front().num_kernels > 0;
+  return report.text() + (has_kernels ? work_table(ways) : "no kernels to tell apart on the CPU\n") + words;
+}
+
+}  // namespace espalier::bench

@@ -1,0 +1,48 @@
+// `espalier bench linet`: forward and backward of a multi-stream network in the ways one may write it, and
+// where the time goes, kind of kernel by kind of kernel.
+#pragma once
+
+#include <string>
+
+#include "bench/harness.h"
+#include "espalier/core/options.h"
+#include "espalier/core/progress.h"
+
+namespace espalier::bench {
+
+struct LinetBenchOptions {
+  BenchOptions bench;
+  std::string device = "auto";
+  std::string model = "li_resnet18";
+  double width = 1;
+  int64_t batch = 16;
+  int64_t height = 416;
+  int64_t columns = 544;
+  std::string precision = "auto";
+  bool peers = true;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    bench.visit(v);
+    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
+    v({.name = "model",
+       .help = "the residual network that every stream is",
+       .choices = {"li_resnet18", "li_resnet34", "li_resnet50", "li_resnet101", "li_resnet152"}},
+      model);
+    v({.name = "width", .help = "what the widths 64 to 512 are multiplied with", .low = 0.01, .high = 16},
+      width);
+    v({.name = "batch", .help = "samples", .low = 1, .high = 1 << 16}, batch);
+    v({.name = "height", .help = "rows of an image", .low = 32, .high = 8192}, height);
+    v({.name = "columns", .help = "columns of an image", .low = 32, .high = 8192}, columns);
+    v({.name = "precision",
+       .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU",
+       .choices = {"auto", "fp32", "bf16", "fp16"}},
+      precision);
+    v({.name = "peers", .help = "also time PyTorch in Python, where it is"}, peers);
+  }
+};
+
+// Returns the tables, and how the convolutions were done.
+std::string run_linet_bench(const LinetBenchOptions& options, const std::string& commit);
+
+}  // namespace espalier::bench
