@@ -13,6 +13,7 @@
 #include "espalier/lanes/lane_loss.h"
 #include "espalier/lanes/tensor_file.h"
 #include "espalier/linet/linet.h"
+#include "tests/support/cuda.h"
 
 namespace espalier::linet {
 namespace {
@@ -39,9 +40,9 @@ struct Step {
   std::map<std::string, at::Tensor> tensors;  // by the names of the file
 };
 
-// The file's step, made here in a type.
-Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format) {
-  Linet net(shape_of(file, format), at::TensorOptions(type), type);
+// The file's step, made here in a type; results are on the CPU.
+Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format, at::Device device) {
+  Linet net(shape_of(file, format), at::TensorOptions(type).device(device), type);
   for (const StreamTensor& tensor : net.stream_tensors())
     tensor.value().copy_(file.at("state." + tensor.name));
   for (const lanes::NamedParameter& named : net.parameters()) named.parameter->refresh();
@@ -50,12 +51,12 @@ Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format) {
   std::vector<at::Tensor> inputs;
   for (int64_t i = 0; i < net.num_streams(); ++i)
     inputs.push_back(
-        file.at("input." + std::to_string(i)).to(type).unsqueeze(0).clone().set_requires_grad(true));
+        file.at("input." + std::to_string(i)).to(device, type).unsqueeze(0).clone().set_requires_grad(true));
   LinetContext context{.mode = trains ? lanes::Mode::kTrain : lanes::Mode::kEvaluate};
-  if (file.tensors.contains("keep")) context.keep = file.at("keep").to(at::kBool);
+  if (file.tensors.contains("keep")) context.keep = file.at("keep").to(device, at::kBool);
   const LinetOutput out = net.forward(inputs, context);
-  const at::Tensor losses = lanes::lane_cross_entropy(out.logits, file.at("labels").unsqueeze(0), {},
-                                                      std::stod(file.metadata.at("label_smoothing")));
+  const at::Tensor losses = lanes::lane_cross_entropy(out.logits, file.at("labels").to(device).unsqueeze(0),
+                                                      {}, std::stod(file.metadata.at("label_smoothing")));
 
   torch::autograd::variable_list leaves(inputs.begin(), inputs.end());
   const auto of_inputs = torch::autograd::grad({losses}, leaves, {at::ones_like(losses)},
@@ -71,6 +72,7 @@ Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format) {
   for (const StreamTensor& tensor : net.stream_tensors())
     step.tensors[(tensor.parameter ? "grad." : "after.") + tensor.name] =
         tensor.parameter ? tensor.gradient() : tensor.value();
+  for (auto& [name, tensor] : step.tensors) tensor = tensor.to(at::kCPU);
   return step;
 }
 
@@ -98,8 +100,8 @@ double rounding_of(const TensorFile& file, double epsilon) {
   return epsilon * most;
 }
 
-void expect_step(const TensorFile& file, MemoryFormat format) {
-  const Step step = run(file, at::kDouble, format);
+void expect_step(const TensorFile& file, MemoryFormat format, at::Device device = at::kCPU) {
+  const Step step = run(file, at::kDouble, format, device);
   const double rounding = rounding_of(file, 1e-15);
   int64_t compared = 0;
   for (const auto& [name, expected] : file.tensors) {
@@ -125,6 +127,14 @@ TEST(LinetParity, GivesTheSameInContiguousMemory) {
   for (const auto& path : fixtures()) {
     SCOPED_TRACE(path.filename());
     expect_step(lanes::read_tensors(path.string()), MemoryFormat::kContiguous);
+  }
+}
+
+TEST(LinetParityCuda, GivesEveryOutputGradientAndStatisticThatPyTorchDoes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const auto& path : fixtures()) {
+    SCOPED_TRACE(path.filename());
+    expect_step(lanes::read_tensors(path.string()), MemoryFormat::kChannelsLast, at::Device(at::kCUDA, 0));
   }
 }
 
@@ -154,7 +164,7 @@ TEST(LinetReference, IsAsExactAsPyTorchInBothTypes) {
     const TensorFile narrow =
         lanes::read_tensors(path.substr(0, path.size() - ending.size()) + ".float32.safetensors");
     expect_step(exact, MemoryFormat::kChannelsLast);
-    const Step step = run(exact, at::kFloat, MemoryFormat::kChannelsLast);
+    const Step step = run(exact, at::kFloat, MemoryFormat::kChannelsLast, at::kCPU);
     const double rounding = rounding_of(exact, 1e-6);
     for (const auto& [name, expected] : exact.tensors) {
       if (!is_result(name)) continue;
