@@ -180,10 +180,14 @@ std::string work_table(const std::vector<Way>& ways) {
     }
     table.add_row(row);
   }
-  std::vector<std::string> last{"conversions and reformatting"};
-  for (const Way& way : ways) last.push_back(std::to_string(way.num_conversions));
-  table.add_row(last);
   return "kernels by what they do\n" + table.text();
+}
+
+std::string conversions_text(const std::vector<Way>& ways) {
+  std::string text = "conversions between layouts and reformatting kernels a step:";
+  for (const Way& way : ways) text += fmt::format(" {} {};", way.name, way.num_conversions);
+  text.back() = '\n';
+  return text;
 }
 
 }  // namespace
@@ -218,7 +222,8 @@ std::string run_linet_bench(const LinetBenchOptions& options, const std::string&
   }
   for (const auto& [key, choice] : lanes::conv_choices()) words += fmt::format("  {}: {}\n", key, choice);
   const bool has_kernels = ways.front().num_kernels > 0;
-  return report.text() + (has_kernels ? work_table(ways) : "no kernels to tell apart on the CPU\n") + words;
+  return report.text() + (has_kernels ? work_table(ways) : "no kernels to tell apart on the CPU\n") +
+         conversions_text(ways) + words;
 }
 
 }  // namespace espalier::bench
