@@ -1,14 +1,16 @@
-// espalier plan host, espalier plan population
+// espalier plan host | population | linet
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <functional>
+#include <vector>
 
 #include "espalier/cli/commands.h"
 #include "espalier/core/byte_size.h"
 #include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
 #include "espalier/train/host_job.h"
+#include "espalier/train/linet_memory.h"
 #include "espalier/train/population_memory.h"
 #include "espalier/train/population_setup.h"
 #include "espalier/watch/table.h"
@@ -17,17 +19,29 @@ namespace espalier::cli {
 namespace {
 
 using train::HostJobOptions;
+using train::LinetOptions;
 using train::PopulationOptions;
 
 // The largest value of one option whose plan fits.
-using Change = void (*)(PopulationOptions&, int64_t);
+template <class Options>
 struct Limit {
   const char* what;
   int64_t most;
-  Change change;
+  std::function<void(Options&, int64_t)> change;
 };
 
-int print_plan(const PopulationOptions& options, Context& context, const std::vector<Limit>& limits) {
+// What differs from job to job.
+template <class Options>
+struct Planner {
+  using Fields = std::vector<data::FieldSpec>;
+  // (options, bytes of data on the device, fields, classes), and the same for a device that need not be there.
+  std::function<train::MemoryPlan(const Options&, int64_t, const Fields&, int64_t)> plan;
+  std::function<train::MemoryPlan(const Options&, int64_t, const Fields&, int64_t, at::Device)> parts;
+  std::vector<Limit<Options>> limits;
+};
+
+template <class Options>
+int print_plan(const Options& options, Context& context, const Planner<Options>& planner) {
   const DeviceName name = data::choose_device(options.device);
   if (name.kind == DeviceName::Kind::kCuda) measure_cuda_context(name.index);  // before anything starts CUDA
   const data::HostDataset dataset = load_source(options.source, context.progress());
@@ -37,8 +51,7 @@ int print_plan(const PopulationOptions& options, Context& context, const std::ve
   const int64_t on_device = residency == data::Residency::kDevice ? bytes : 0;
   std::vector<data::FieldSpec> fields;
   for (const data::HostField& field : dataset.train.fields) fields.push_back(field.spec);
-  const data::FieldSpec field = fields[train::chosen_field(options, fields)];
-  const train::MemoryPlan plan = plan_population(options, on_device, field, dataset.num_classes());
+  const train::MemoryPlan plan = planner.plan(options, on_device, fields, dataset.num_classes());
 
   watch::Table table({"part", ">bytes"});
   for (const train::MemoryPart& part : plan.parts) table.add_row({part.what, format_byte_size(part.bytes)});
@@ -53,12 +66,12 @@ int print_plan(const PopulationOptions& options, Context& context, const std::ve
   }
   const bool fits = plan.total_bytes() <= plan.budget_bytes;
   fmt::print("may use {}: {}\n", format_byte_size(plan.budget_bytes), fits ? "it fits" : "it does NOT fit");
-  for (const Limit& limit : limits) {
+  for (const Limit<Options>& limit : planner.limits) {
     const int64_t most = train::largest_fitting(
         [&](int64_t value) {
-          PopulationOptions larger = options;
+          Options larger = options;
           limit.change(larger, value);
-          return population_parts(larger, on_device, field, dataset.num_classes(), device).total_bytes();
+          return planner.parts(larger, on_device, fields, dataset.num_classes(), device).total_bytes();
         },
         plan.budget_bytes, limit.most);
     fmt::print("the largest {} that fits, with the rest as it is: {}\n", limit.what, most);
@@ -66,10 +79,26 @@ int print_plan(const PopulationOptions& options, Context& context, const std::ve
   return fits ? 0 : 1;
 }
 
-const Limit kBatch{"batch", 1 << 20,
-                   [](PopulationOptions& options, int64_t value) { options.batch = value; }};
-const Limit kLanes{"number of lanes", 4096,
-                   [](PopulationOptions& options, int64_t value) { options.lanes = value; }};
+template <class Options>
+Limit<Options> batch_limit() {
+  return {"batch", 1 << 20, [](Options& options, int64_t value) { options.batch = value; }};
+}
+
+Planner<PopulationOptions> population_planner(std::vector<Limit<PopulationOptions>> limits) {
+  const auto field_of = [](const PopulationOptions& options, const std::vector<data::FieldSpec>& fields) {
+    return fields[train::chosen_field(options, fields)];
+  };
+  return {.plan =
+              [=](const PopulationOptions& options, int64_t bytes, const auto& fields, int64_t classes) {
+                return train::plan_population(options, bytes, field_of(options, fields), classes);
+              },
+          .parts =
+              [=](const PopulationOptions& options, int64_t bytes, const auto& fields, int64_t classes,
+                  at::Device device) {
+                return train::population_parts(options, bytes, field_of(options, fields), classes, device);
+              },
+          .limits = std::move(limits)};
+}
 
 }  // namespace
 
@@ -81,7 +110,8 @@ void add_plan_command(CLI::App& app, Context& context) {
        .summary = "of `espalier train host` with the same flags",
        .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
       [](const HostJobOptions& options, Context& running) {
-        return print_plan(one_lane(options), running, {kBatch});
+        return print_plan(one_lane(options), running,
+                          population_planner({batch_limit<PopulationOptions>()}));
       });
   add_job<PopulationOptions>(
       plan, context,
@@ -89,7 +119,21 @@ void add_plan_command(CLI::App& app, Context& context) {
        .summary = "of `espalier train population` with the same flags",
        .examples = "  espalier plan population --data cifar10:DIR --device cuda --lanes 128 --batch 64\n"},
       [](const PopulationOptions& options, Context& running) {
-        return print_plan(options, running, {kLanes, kBatch});
+        const Limit<PopulationOptions> lanes{
+            "number of lanes", 4096,
+            [](PopulationOptions& larger, int64_t value) { larger.lanes = value; }};
+        return print_plan(options, running, population_planner({lanes, batch_limit<PopulationOptions>()}));
+      });
+  add_job<LinetOptions>(
+      plan, context,
+      {.name = "linet",
+       .summary = "of `espalier train linet` with the same flags",
+       .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
+      [](const LinetOptions& options, Context& running) {
+        return print_plan(options, running,
+                          Planner<LinetOptions>{.plan = train::plan_linet,
+                                                .parts = train::linet_parts,
+                                                .limits = {batch_limit<LinetOptions>()}});
       });
 }
 

@@ -10,7 +10,9 @@
 #include "espalier/lanes/conv_choice.h"
 #include "espalier/linet/linet_file.h"
 #include "espalier/train/deterministic_scope.h"
+#include "espalier/train/linet_memory.h"
 #include "espalier/train/memory_plan.h"
+#include "espalier/train/population_setup.h"
 #include "espalier/train/run_directory.h"
 
 namespace espalier::train {
@@ -122,6 +124,10 @@ LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events
 
   const auto dataset =
       data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
+  const int64_t on_device = dataset->residency == data::Residency::kDevice ? dataset->bytes() : 0;
+  MemoryPlan plan = plan_linet(options, on_device, specs_of(dataset->train), dataset->num_classes());
+  if (plan.budget_bytes > 0) plan.budget_bytes += on_device;  // it is there already
+  check_fits(plan, "lower --batch or --width, or use --residency host");
   LinetTrainer trainer(options, dataset, name);
   RunDirectory run("linet", options.run_dir, config_text(options));
   run.write_file("environment.json", environment(options, *dataset, trainer).dump(2) + "\n");

@@ -36,11 +36,6 @@ std::vector<double> rate_factors(const std::string& text) {
   return factors;
 }
 
-at::ScalarType compute_type(const std::string& amp, at::Device device) {
-  if (amp == "bfloat16" || (amp == "auto" && device.is_cuda())) return at::kBFloat16;
-  return amp == "float16" ? at::kHalf : at::kFloat;
-}
-
 RateCurve curve_of(const std::string& schedule) {
   if (schedule == "cosine") return RateCurve::kCosine;
   return schedule == "constant" ? RateCurve::kConstant : RateCurve::kLinear;
@@ -97,6 +92,11 @@ LinetEvaluation::Tick tick_of(const Progress& progress, const std::string& title
 }
 
 }  // namespace
+
+at::ScalarType compute_type(const std::string& amp, at::Device device) {
+  if (amp == "bfloat16" || (amp == "auto" && device.is_cuda())) return at::kBFloat16;
+  return amp == "float16" ? at::kHalf : at::kFloat;
+}
 
 std::vector<size_t> stream_fields(const LinetOptions& options, const std::vector<data::FieldSpec>& fields) {
   std::vector<std::string> names;

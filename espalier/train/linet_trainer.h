@@ -83,6 +83,9 @@ class LinetTrainer {
 // Fields of the data by the names that the options give; all of them where they give none.
 std::vector<size_t> stream_fields(const LinetOptions& options, const std::vector<data::FieldSpec>& fields);
 
+// What the option says; auto is resolved by the device.
+at::ScalarType compute_type(const std::string& amp, at::Device device);
+
 // The network that a job with this data trains.
 linet::LinetShape linet_shape(const LinetOptions& options, const std::vector<data::FieldSpec>& fields,
                               int64_t num_classes, at::Device device);
