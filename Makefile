@@ -14,7 +14,7 @@ help:
 	@echo 'make check       formatting and include directions'
 	@echo 'make asan tsan   the unit tests under a sanitizer'
 	@echo 'make hello       build one small program with the CUDA compiler from PyPI, as on a machine without a toolkit'
-	@echo 'make gpu-test    every test and benchmark on a machine with a GPU'
+	@echo 'make gpu-test    every test and benchmark on a machine with a GPU; SANITIZE=1: the CUDA tests under compute-sanitizer too'
 	@echo 'make gpu-bundle  the built programs in one folder, to run on another machine with the same torch'
 	@echo 'make format      rewrite the sources in the house style'
 

@@ -34,7 +34,8 @@ struct Limit {
 template <class Options>
 struct Planner {
   using Fields = std::vector<data::FieldSpec>;
-  // (options, bytes of data on the device, fields, classes), and the same for a device that need not be there.
+  // (options, bytes of data on the device, fields, classes), and the same for a device that need not be
+  // there.
   std::function<train::MemoryPlan(const Options&, int64_t, const Fields&, int64_t)> plan;
   std::function<train::MemoryPlan(const Options&, int64_t, const Fields&, int64_t, at::Device)> parts;
   std::vector<Limit<Options>> limits;
@@ -110,8 +111,7 @@ void add_plan_command(CLI::App& app, Context& context) {
        .summary = "of `espalier train host` with the same flags",
        .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
       [](const HostJobOptions& options, Context& running) {
-        return print_plan(one_lane(options), running,
-                          population_planner({batch_limit<PopulationOptions>()}));
+        return print_plan(one_lane(options), running, population_planner({batch_limit<PopulationOptions>()}));
       });
   add_job<PopulationOptions>(
       plan, context,
@@ -120,21 +120,19 @@ void add_plan_command(CLI::App& app, Context& context) {
        .examples = "  espalier plan population --data cifar10:DIR --device cuda --lanes 128 --batch 64\n"},
       [](const PopulationOptions& options, Context& running) {
         const Limit<PopulationOptions> lanes{
-            "number of lanes", 4096,
-            [](PopulationOptions& larger, int64_t value) { larger.lanes = value; }};
+            "number of lanes", 4096, [](PopulationOptions& larger, int64_t value) { larger.lanes = value; }};
         return print_plan(options, running, population_planner({lanes, batch_limit<PopulationOptions>()}));
       });
-  add_job<LinetOptions>(
-      plan, context,
-      {.name = "linet",
-       .summary = "of `espalier train linet` with the same flags",
-       .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
-      [](const LinetOptions& options, Context& running) {
-        return print_plan(options, running,
-                          Planner<LinetOptions>{.plan = train::plan_linet,
-                                                .parts = train::linet_parts,
-                                                .limits = {batch_limit<LinetOptions>()}});
-      });
+  add_job<LinetOptions>(plan, context,
+                        {.name = "linet",
+                         .summary = "of `espalier train linet` with the same flags",
+                         .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
+                        [](const LinetOptions& options, Context& running) {
+                          return print_plan(options, running,
+                                            Planner<LinetOptions>{.plan = train::plan_linet,
+                                                                  .parts = train::linet_parts,
+                                                                  .limits = {batch_limit<LinetOptions>()}});
+                        });
 }
 
 }  // namespace espalier::cli

@@ -40,8 +40,7 @@ struct ResidentOptions {
        .choices = {"source", "float32", "bfloat16"}},
       store);
     v({.name = "memory-format",
-       .help =
-           "layout of dataset, batches and weights; contiguous (NCHW) is there for comparison, and slower",
+       .help = "layout of dataset, batches and weights; contiguous (NCHW) is there for comparison",
        .choices = {"channels_last", "contiguous"}},
       memory_format);
     v({.name = "residency",

@@ -134,7 +134,8 @@ struct BlendFunction : torch::autograd::Function<BlendFunction> {
     each_lane(h, [&](auto cut, int64_t lane) {
       at::Tensor to_h = cut(of_h), to_s = cut(of_s), to_g = cut(of_g);
       const at::Tensor sent = cut(grads[0]);
-      const at::Tensor learns = sent.masked_fill(lanes::per_lane(~cut(rules.isolated), sent), 0);
+      // Not masked_fill(), which lays its result out as NCHW.
+      const at::Tensor learns = at::where(lanes::per_lane(cut(rules.isolated), sent), sent, 0);
       if (rules.may_skip(lane)) {
         to_h.copy_(sent);
         to_s.copy_(learns);

@@ -1,6 +1,7 @@
-// Channels-last stacks of narrow types on CUDA: see lane_conv_cuda.h. Everything else: a loop over lanes,
-// without TF32, since fp32 means fp32; ATen's convolutions and their gradients return tensors of their own,
-// so each is copied into its slice of the stacked result.
+// Channels-last stacks have passes of their own: all of narrow types on CUDA (lane_conv_cuda.h), the weights'
+// gradient on the CPU (conv_weight_cpu.h). Everything else: a loop over lanes, without TF32, since fp32 means
+// fp32; ATen's convolutions and their gradients return tensors of their own, so each is copied into its slice
+// of the stacked result.
 #include "espalier/lanes/lane_conv_passes.h"
 
 #include <ATen/Context.h>
@@ -10,6 +11,8 @@
 #include <array>
 
 #include "espalier/lanes/active_lanes.h"
+#include "espalier/lanes/conv_weight_cpu.h"
+#include "espalier/lanes/lane_tensor.h"
 #if ESPALIER_WITH_CUDA
 #include "espalier/lanes/lane_conv_cuda.h"
 #endif
@@ -68,9 +71,14 @@ void conv_backward_weight(const at::Tensor& grad, const at::Tensor& x, const Con
   if (takes_conv_cuda(x, of_weight))
     return conv_by_cuda(ConvPass::kWeight, x, of_weight, grad, {}, geometry, entries);
 #endif
+  const bool by_cpu = x.is_cpu() && format_of(x) == MemoryFormat::kChannelsLast;
   for (int64_t lane = 0; lane < x.size(0); ++lane) {
     if (!is_active(entries, lane)) continue;
     const at::Tensor to = of_weight.select(0, lane);
+    if (by_cpu) {
+      conv_weight_by_cpu(grad.select(0, lane), x.select(0, lane), geometry, to);
+      continue;
+    }
     to.copy_(std::get<1>(lane_gradients(grad.select(0, lane), x.select(0, lane), to.to(x.scalar_type()),
                                         geometry, {false, true, false})));
   }

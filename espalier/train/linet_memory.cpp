@@ -70,7 +70,8 @@ MemoryPlan linet_parts(const LinetOptions& options, int64_t data_bytes,
   const auto item = static_cast<int64_t>(c10::elementSize(compute_type(options.amp, device)));
   const Walk walk = walk_over(shape, fields[chosen[0]].height, fields[chosen[0]].width);
   int64_t pixels = 0;
-  for (const size_t field : chosen) pixels += fields[field].channels * fields[field].height * fields[field].width;
+  for (const size_t field : chosen)
+    pixels += fields[field].channels * fields[field].height * fields[field].width;
   // fp32 values and gradients, one momentum or two, and the compute copy.
   const int64_t a_parameter = (options.optimizer == "sgd" ? 3 : 4) * 4 + (item < 4 ? item : 0);
   MemoryPlan plan;

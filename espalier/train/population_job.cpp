@@ -34,6 +34,12 @@ nlohmann::ordered_json environment(const PopulationOptions& options, const data:
           {"parameters_per_lane", trainer.population().num_parameters(0)}};
 }
 
+nlohmann::ordered_json comparison_line(const FormatComparison& compared) {
+  nlohmann::ordered_json line{{"memory_format", "contiguous"}, {"step_ms", compared.step_ms}};
+  if (compared.channels_last_ms) line["channels_last_step_ms"] = *compared.channels_last_ms;
+  return line;
+}
+
 }  // namespace
 
 LaneScore PopulationResult::mean() const {
@@ -85,6 +91,11 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
       for (const LaneRecord& lane : record.lanes) run.write_metrics(lines.of_lane(record, lane));
     run.write_metrics(lines.of_all(record));
     if (events.epoch_done) events.epoch_done(record);
+    if (epoch == 1 && dataset->format == MemoryFormat::kContiguous) {
+      const FormatComparison compared = compare_formats(options, plan, *dataset, name, trainer.step());
+      run.write_metrics(comparison_line(compared));
+      if (events.formats_compared) events.formats_compared(compared);
+    }
     result.num_retired = record.num_retired();
     // After every epoch: what grows brings convolutions of its own.
     if (!device.is_cpu())

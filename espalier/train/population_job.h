@@ -2,7 +2,8 @@
 //
 // config.json has the options, environment.json what they came to on this machine (device, precision,
 // threads), metrics.jsonl a line a lane and epoch and then one for all of them, and the test results at the
-// end. Decisions use the validation split; the test split is read once, at the end, to report.
+// end. Decisions use the validation split; the test split is read once, at the end, to report. A job that was
+// asked for another memory format than channels-last says after the first epoch what that costs.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "espalier/core/progress.h"
+#include "espalier/train/format_comparison.h"
 #include "espalier/train/memory_plan.h"
 #include "espalier/train/population_options.h"
 #include "espalier/train/population_trainer.h"
@@ -31,6 +33,7 @@ struct PopulationEvents {
   Progress progress;
   std::function<void(const data::ResidentDataset&, const MemoryPlan&, const std::filesystem::path&)> started;
   std::function<void(const EpochRecord&)> epoch_done;
+  std::function<void(const FormatComparison&)> formats_compared;
 };
 
 enum class LaneLines { kNo, kYes };  // whether every lane gets lines of its own

@@ -9,6 +9,9 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "espalier/core/error.h"
 #include "espalier/lanes/lane_gradients.h"
 #include "espalier/lanes/lane_loss.h"
@@ -59,6 +62,27 @@ void TrainStep::run() {
 void TrainStep::run_eagerly() {
   body();
   steps_done_ += 1;
+}
+
+double TrainStep::measure_ms() {
+  constexpr int kWarmUpSteps = 3, kTimedSteps = 5;
+  using Clock = std::chrono::steady_clock;
+  const std::vector<at::Tensor> live = state();
+  std::vector<at::Tensor> saved;
+  for (const at::Tensor& tensor : live) saved.push_back(tensor.detach().clone());
+  std::vector<double> times_ms;
+  for (int step = 0; step < kWarmUpSteps + kTimedSteps; ++step) {
+    begin_epoch(0);  // one batch again and again: there may be fewer than steps
+    step_.item();    // waits for the device
+    const auto began = Clock::now();
+    run();
+    step_.item();
+    if (step >= kWarmUpSteps)
+      times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
+  }
+  for (size_t i = 0; i < live.size(); ++i) live[i].detach().copy_(saved[i]);
+  std::ranges::nth_element(times_ms, times_ms.begin() + kTimedSteps / 2);
+  return times_ms[kTimedSteps / 2];
 }
 
 void TrainStep::body() {

@@ -56,6 +56,10 @@ class TrainStep {
   // The same without a graph.
   void run_eagerly();
 
+  // Milliseconds that a step takes: the median of a few, after some that warm up. Between epochs. Trains
+  // nothing: what they change is put back.
+  double measure_ms();
+
   // Means since begin_epoch(): the one copy back.
   std::vector<LaneMetrics> metrics() const { return metrics_.read(steps_done_); }
 

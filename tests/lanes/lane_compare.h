@@ -13,6 +13,7 @@
 
 #include "espalier/core/layout.h"
 #include "espalier/lanes/conv_choice.h"
+#include "espalier/lanes/lane_parameter.h"
 #include "espalier/lanes/lane_tensor.h"
 
 namespace espalier::lanes::testing {
@@ -240,17 +241,28 @@ inline void expect_isolated(const Layer& layer) {
   for (const auto type : narrow_types()) expect_isolated(layer, type);
 }
 
-// Every lane of the output and of every gradient is dense, aligned and, with five axes, channels-last.
-// Strides are read outright: where C == 1 or H == W == 1, is_contiguous() alone would pass other orders too.
+// Every lane is dense, aligned and, with five axes, channels-last. Strides are read outright: where C == 1 or
+// H == W == 1, is_contiguous() alone would pass other orders too.
+inline void expect_lane_layout(const at::Tensor& stacked, const std::string& what) {
+  const at::Tensor want = empty_lanes(stacked.sizes(), stacked.options());
+  EXPECT_EQ(stacked.strides(), want.strides()) << what << " of sizes " << stacked.sizes();
+  if (stacked.dim() == 5) {
+    EXPECT_TRUE(is_stacked_channels_last(stacked)) << what;
+  }
+}
+
+// All that a parameter is made of.
+inline void expect_lane_layout(const LaneParameter& parameter, const std::string& name) {
+  expect_lane_layout(parameter.value(), name);
+  expect_lane_layout(parameter.gradient(), "gradient of " + name);
+  expect_lane_layout(parameter.compute(), "compute copy of " + name);
+}
+
+// The output and every gradient.
 inline void expect_layout(const Layer& layer) {
   for (const auto type : narrow_types())
-    for (const at::Tensor& result : run(layer.stacked, leaves(layer.inputs, type), output_grad(layer))) {
-      const at::Tensor want = empty_lanes(result.sizes(), result.options());
-      EXPECT_EQ(result.strides(), want.strides()) << "sizes " << result.sizes();
-      if (result.dim() == 5) {
-        EXPECT_TRUE(is_stacked_channels_last(result));
-      }
-    }
+    for (const at::Tensor& result : run(layer.stacked, leaves(layer.inputs, type), output_grad(layer)))
+      expect_lane_layout(result, "result");
 }
 
 // Gradients against central differences in double.

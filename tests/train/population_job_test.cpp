@@ -73,6 +73,30 @@ TEST_F(PopulationJobTest, GivesTheSameNumbersTwiceAndPutsTorchBackAsItWas) {
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
+TEST_F(PopulationJobTest, SaysWhatAnotherMemoryFormatCosts) {
+  options_.resident.memory_format = "contiguous";
+  std::vector<FormatComparison> told;
+  PopulationEvents events;
+  events.formats_compared = [&](const FormatComparison& compared) { told.push_back(compared); };
+  run_population_job(options_, events);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_GT(told[0].step_ms, 0);
+  ASSERT_TRUE(told[0].channels_last_ms);
+  EXPECT_GT(*told[0].channels_last_ms, 0);
+  const auto lines = metrics(options_.run_dir);
+  ASSERT_EQ(lines.size(), 2u * 3u + 1u + 3u);
+  EXPECT_EQ(lines[3]["memory_format"], "contiguous");
+  EXPECT_EQ(lines[3]["step_ms"].get<double>(), told[0].step_ms);
+  EXPECT_EQ(lines[3]["channels_last_step_ms"].get<double>(), *told[0].channels_last_ms);
+}
+
+TEST_F(PopulationJobTest, ComparesNothingInChannelsLast) {
+  options_.epochs = 1;
+  PopulationEvents events;
+  events.formats_compared = [](const FormatComparison&) { FAIL(); };
+  run_population_job(options_, events);
+}
+
 TEST_F(PopulationJobTest, FailsWhereEveryLaneHadToBeRetired) {
   options_.learning_rate = 100;
   options_.weight_decay = 1;

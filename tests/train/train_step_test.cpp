@@ -171,6 +171,21 @@ TEST(TrainStep, ListsEverythingThatAStepChanges) {
   expect_same_lane(once.second, again.second, "lane 1");
 }
 
+TEST(TrainStep, MeasuresItselfWithoutTraining) {
+  PopulationOptions options = small_options(2);
+  PopulationTrainer plain(options, small_setup(options)), measured(options, small_setup(options));
+  for (PopulationTrainer* trainer : {&plain, &measured}) trainer->train_epoch();
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& tensor : measured.step().state()) before.push_back(tensor.detach().clone());
+  EXPECT_GT(measured.step().measure_ms(), 0);
+  for (size_t i = 0; i < before.size(); ++i)
+    lanes::testing::expect_same_bits(measured.step().state()[i].detach(), before[i],
+                                     "state " + std::to_string(i));
+  for (PopulationTrainer* trainer : {&plain, &measured}) trainer->train_epoch();
+  for (const int64_t lane : {0, 1})
+    expect_same_lane(copy_of_lane(plain, lane), copy_of_lane(measured, lane), "lane");
+}
+
 TEST(TrainStep, LowersTheLossScaleOfALaneWhoseHalfPrecisionOverflows) {
   PopulationOptions options = small_options(2);
   options.precision = "fp16";

@@ -1,0 +1,43 @@
+#include "espalier/train/format_comparison.h"
+
+#include "espalier/data/pinned.h"
+#include "espalier/train/population_setup.h"
+
+namespace espalier::train {
+namespace {
+
+// With its training split in channels-last, in the same kind of memory.
+std::shared_ptr<const data::ResidentDataset> in_channels_last(data::ResidentDataset dataset) {
+  dataset.format = MemoryFormat::kChannelsLast;
+  for (data::ResidentField& field : dataset.train.fields) {
+    const at::Tensor values =
+        empty_images(field.values.sizes(), MemoryFormat::kChannelsLast, field.values.options());
+    values.copy_(field.values);
+    field.values = dataset.residency == data::Residency::kHost ? data::pin_in_place(values) : values;
+  }
+  return std::make_shared<const data::ResidentDataset>(std::move(dataset));
+}
+
+}  // namespace
+
+FormatComparison compare_formats(const PopulationOptions& options, const MemoryPlan& plan,
+                                 const data::ResidentDataset& dataset, const DeviceName& device,
+                                 TrainStep& step) {
+  FormatComparison measured{.step_ms = step.measure_ms()};
+  if (plan.budget_bytes > 0 && 2 * plan.total_bytes() > plan.budget_bytes) return measured;
+  PopulationOptions other = options;
+  other.resident.memory_format = "channels_last";
+  const std::vector<data::FieldSpec> specs = specs_of(dataset.train);
+  const size_t field = chosen_field(options, specs);
+  const auto converted = in_channels_last(dataset);
+  const at::ScalarType compute = precision_type(options.precision, dataset.device);
+  const data::GatherIterator train(training_plan(other, device, compute), {converted}, data::Split::kTrain);
+  grow::Population population(host_for(other, specs[field], dataset.num_classes()), {}, dataset.device,
+                              compute);
+  TrainStep twin(population, train.gather_call(0), field,
+                 step_options(other, train.length(), compute, *converted));
+  measured.channels_last_ms = twin.measure_ms();
+  return measured;
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,29 @@
+#include "espalier/train/format_comparison.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/small_population.h"
+
+namespace espalier::train {
+namespace {
+
+TEST(FormatComparison, LeavesChannelsLastOutWhereThereIsNoRoomForIt) {
+  PopulationOptions options = testing::small_options(2);
+  options.host = "cifar_baseline";
+  options.resident.memory_format = "contiguous";
+  const TrainerSetup setup = testing::small_setup(options);
+  PopulationTrainer trainer(options, setup);
+  const auto has_both = [&](int64_t budget_bytes) {
+    const MemoryPlan plan{.parts = {{"data", 1000}}, .budget_bytes = budget_bytes};
+    const FormatComparison compared =
+        compare_formats(options, plan, *setup.dataset, setup.device, trainer.step());
+    EXPECT_GT(compared.step_ms, 0);
+    return compared.channels_last_ms.has_value();
+  };
+  EXPECT_FALSE(has_both(1999));
+  EXPECT_TRUE(has_both(2000));
+  EXPECT_TRUE(has_both(0)) << "a CPU has no budget";
+}
+
+}  // namespace
+}  // namespace espalier::train
