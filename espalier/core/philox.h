@@ -37,6 +37,7 @@ enum class Purpose : uint32_t {
   kValidation = 3,
   kSynthetic = 4,
   kInitialise = 5,
+  kControl = 6,
 };
 
 // An integer in [0, count), from one word. The bias is below count / 2^32.
