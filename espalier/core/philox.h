@@ -39,6 +39,7 @@ enum class Purpose : uint32_t {
   kInitialise = 5,
   kBlanking = 6,
   kDropout = 7,
+  kControl = 8,
 };
 
 // An integer in [0, count), from one word. The bias is below count / 2^32.

@@ -26,7 +26,8 @@ class Draws {
 
   // In [0, count).
   uint32_t next(size_t count) {
-    return below(philox4x32(seed_, lane_, epoch_, place_++, kPurpose)[0], static_cast<uint32_t>(count));
+    const Words4 words = philox4x32(seed_, lane_, epoch_, place_++, static_cast<uint32_t>(Purpose::kControl));
+    return below(words[0], static_cast<uint32_t>(count));
   }
   template <class Choices>
   auto of(const Choices& choices) {
@@ -34,8 +35,6 @@ class Draws {
   }
 
  private:
-  static constexpr uint32_t kPurpose = 0x67726f77;  // none of Purpose's
-
   uint64_t seed_;
   uint32_t lane_;
   uint32_t epoch_;
