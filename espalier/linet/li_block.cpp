@@ -15,7 +15,8 @@ LiUnit::LiUnit(const LiConvOptions& options, std::string conv_name_, std::string
 at::Tensor LiUnit::raw(at::TensorList x, const PathContext& context) const {
   RECORD_USER_SCOPE(conv_name);
   const at::Tensor made = conv.forward(x);
-  if (context.contributions) context.contributions->push_back(conv.contribution_norms(made));
+  if (context.contributions && conv_name.starts_with(context.contributions_of))
+    context.contributions->push_back(conv.contribution_norms(made));
   return made;
 }
 

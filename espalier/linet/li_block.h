@@ -20,8 +20,9 @@ namespace espalier::linet {
 struct PathContext {
   lanes::Mode mode = lanes::Mode::kTrain;
   at::Tensor keep;
-  // Where given, every layer adds what its streams gave to z, [S] each.
+  // Where given, every layer whose name begins so adds what its streams gave to z, [S] each.
   std::vector<at::Tensor>* contributions = nullptr;
+  std::string contributions_of;  // "layer4."; empty: all
 };
 
 // A layer and its norm. Names are those of their tensors outside: "layer1.0.conv1", "layer1.0.bn1".

@@ -86,7 +86,9 @@ LinetOutput Linet::forward(at::TensorList x, const LinetContext& context) {
     inputs.push_back(
         context.keep.defined() ? at::where(context.keep.select(0, i).view({1, -1, 1, 1, 1}), in, 0) : in);
   }
-  PathContext path{.mode = context.mode, .contributions = context.contributions};
+  PathContext path{.mode = context.mode,
+                   .contributions = context.contributions,
+                   .contributions_of = context.contributions_of};
   if (context.keep.defined()) path.keep = with_integrated(context.keep);
   if (context.mode == lanes::Mode::kTrain) num_batches_.add_(1);
 

@@ -29,6 +29,7 @@ struct LinetContext {
   at::Tensor keep;     // [S,B] bool, false: that sample's stream is blanked; undefined: none is
   at::Tensor dropout;  // [1,B,F] factors for the pooled features; undefined: none
   std::vector<at::Tensor>* contributions = nullptr;  // see PathContext
+  std::string contributions_of;
 };
 
 struct LinetOutput {

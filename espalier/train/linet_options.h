@@ -33,6 +33,7 @@ struct LinetOptions : JobOptions {
   double modality_dropout = 0;
   double modality_ramp = 5;
   double balance = 0;
+  std::string balance_layer = "all";
   int64_t patience = 0;
   int64_t stream_patience = 0;
   bool monitor = true;
@@ -90,6 +91,10 @@ struct LinetOptions : JobOptions {
        .low = 0,
        .high = 1e6},
       balance);
+    v({.name = "balance-layer",
+       .help = "whose layers that loss is averaged over",
+       .choices = {"all", "conv1", "layer1", "layer2", "layer3", "layer4"}},
+      balance_layer);
     v({.name = "patience",
        .help = "epochs without a better validation accuracy before the run ends; 0: never",
        .low = 0,

@@ -107,7 +107,10 @@ at::Tensor LinetStep::gradients() {
   if (options_.dropout > 0)
     context.dropout =
         linet::dropout_factors(batch, net_.shape().num_features(), options_.dropout, options_.seed, step_);
-  if (options_.balance > 0) context.contributions = &contributions;
+  if (options_.balance > 0) {
+    context.contributions = &contributions;
+    context.contributions_of = options_.balance_layer;
+  }
   const linet::LinetOutput out = net_.forward(batch_.images, context);
   const at::Tensor loss =
       lanes::lane_cross_entropy(out.logits, batch_.labels, /*mask=*/{}, options_.label_smoothing);  // [1]

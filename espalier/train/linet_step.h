@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "espalier/lanes/lane_optim.h"
@@ -37,7 +38,8 @@ struct LinetStepOptions {
   double clip_norm = 0;  // of all gradients together; 0: none
   double dropout = 0;
   linet::BlankingRamp blanking;
-  double balance = 0;  // weight of the stream-balance loss
+  double balance = 0;         // weight of the stream-balance loss
+  std::string balance_layer;  // whose layers it is averaged over: "layer4."; empty: all
   uint64_t seed = 0;
   int64_t steps_per_epoch = 1;
   at::ScalarType compute = at::kFloat;  // f16 brings a loss scale

@@ -79,6 +79,7 @@ LinetStepOptions step_options(const LinetOptions& options, int64_t steps_per_epo
       .blanking = {.largest = options.modality_dropout,
                    .ramp_steps = std::llround(options.modality_ramp * static_cast<double>(steps_per_epoch))},
       .balance = options.balance,
+      .balance_layer = options.balance_layer == "all" ? std::string() : options.balance_layer,
       .seed = options.seed,
       .steps_per_epoch = steps_per_epoch,
       .compute = compute,

@@ -154,6 +154,20 @@ TEST(Linet, RunsOneStreamAloneAndLeavesTheOthersAsTheyAre) {
   EXPECT_ERROR(net.forward_stream(3, x[0], lanes::Mode::kTrain), UsageError, "stream", "0 to 2", "3");
 }
 
+TEST(Linet, TellsWhatStreamsGiveInEveryLayerOrInOneStage) {
+  const LinetShape shape = small_shape();
+  Linet net(shape, at::kFloat, at::kFloat);
+  const auto count = [&](const std::string& layers) {
+    std::vector<at::Tensor> contributions;
+    net.forward(inputs(shape), {.contributions = &contributions, .contributions_of = layers});
+    for (const at::Tensor& norms : contributions) EXPECT_EQ(norms.sizes(), (std::vector<int64_t>{3}));
+    return contributions.size();
+  };
+  EXPECT_EQ(count(""), 6u);  // the stem, two layers a block, one projection
+  EXPECT_EQ(count("conv1"), 1u);
+  EXPECT_EQ(count("layer2"), 3u);
+}
+
 TEST(Linet, GroupsEveryParameterOnceByThePathsOfItsLanes) {
   Linet net(small_shape(), at::kFloat, at::kFloat);
   std::set<const lanes::LaneParameter*> seen;
