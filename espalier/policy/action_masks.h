@@ -35,13 +35,13 @@ class MaskRules {
 
   ActionMasks masks_of(const SlotFields& slots) const;
 
-  const at::Tensor& blueprints() const { return blueprints_; }  // [A] bool: all but noop
+  const at::Tensor& blueprints() const { return blueprints_; }  // [num_blueprints] bool: all but noop
 
  private:
   at::Tensor enabled_slots_;   // [S] or [L,S] bool
   at::Tensor ops_in_;          // [stages + 1, 6] bool; the last row, for what is no stage, allows nothing
   at::Tensor new_or_leaving_;  // [stages + 1] bool: GERMINATED, TRAINING or in clean-up
-  at::Tensor blueprints_;      // [A] bool
+  at::Tensor blueprints_;      // [num_blueprints] bool
   int64_t num_slots_;
   int64_t max_seeds_;
 };

@@ -35,8 +35,8 @@ struct Decision {
 
 class ActionSampler {
  public:
-  // blueprints: [A] bool, those that may be germinated (MaskRules::blueprints()); everything runs on its
-  // device.
+  // blueprints: [num_blueprints] bool, those that may be germinated (MaskRules::blueprints()); everything
+  // runs on its device.
   ActionSampler(const ActionSpace& space, const at::Tensor& blueprints);
 
   // logits, uniforms: [L,A], A = space.num_choices(); uniforms in [0,1), not read for kLikeliest.
@@ -54,7 +54,7 @@ class ActionSampler {
   at::Tensor relevant(const at::Tensor& op) const;                   // [...] i64 -> [...,8] bool
 
   ActionSpace space_;
-  at::Tensor blueprints_;   // [A] bool
+  at::Tensor blueprints_;   // [num_blueprints] bool
   at::Tensor uses_head_;    // [6,8] bool: the table of actions.h
   at::Tensor all_allowed_;  // [num_choices] bool, true
 };
