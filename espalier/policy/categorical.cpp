@@ -28,12 +28,11 @@ at::Tensor masked_log_probs(const at::Tensor& logits, const at::Tensor& legal) {
               legal.scalar_type());
   const at::Tensor scores = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
   const at::Tensor kept = never_empty(legal);
-  // Half of each: the difference of two extremes would overflow. Doubling is exact.
-  const at::Tensor half = at::where(kept, scores / 2, 0);
   const at::Tensor most =
-      at::where(kept, half.detach(), -std::numeric_limits<double>::infinity()).amax(-1, /*keepdim=*/true);
-  const at::Tensor below = (half - most).clamp_min(kLeastLogProb / 2) * 2;           // <= 0, and 0 somewhere
-  const at::Tensor sum = at::where(kept, below.exp(), 0).sum(-1, /*keepdim=*/true);  // >= 1
+      at::where(kept, scores.detach(), -std::numeric_limits<double>::infinity()).amax(-1, /*keepdim=*/true);
+  // Two extremes may differ by infinity: the clamp makes that finite.
+  const at::Tensor below = at::where(kept, scores - most, 0).clamp_min(kLeastLogProb);  // <= 0, somewhere 0
+  const at::Tensor sum = at::where(kept, below.exp(), 0).sum(-1, /*keepdim=*/true);     // >= 1
   return at::where(kept, (below - sum.log()).clamp_min(kLeastLogProb), kLeastLogProb);
 }
 

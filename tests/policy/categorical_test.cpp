@@ -38,12 +38,14 @@ TEST(Categorical, HasTheGradientOfLogSoftmax) {
 
 TEST(Categorical, IsFiniteForExtremeLogits) {
   const float most = std::numeric_limits<float>::max(), nan = std::numeric_limits<float>::quiet_NaN();
-  at::Tensor logits = at::tensor({most, -most, 0.0f, -most, most, most, 1e-40f, 3e9f, -3e9f, nan, 1.0f, nan});
-  logits = logits.view({4, 3}).set_requires_grad(true);
-  const at::Tensor legal = bools({1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0}).view({4, 3});
+  at::Tensor logits = at::tensor({most, -most, 0.0f, -most, most, most,  //
+                                  1e-40f, 3e9f, -3e9f, nan, 1.0f, nan,   // two are illegal
+                                  -most, 0.0f, -most, -200.0f, most, -201.0f});
+  logits = logits.view({6, 3}).set_requires_grad(true);
+  const at::Tensor legal = bools({1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1}).view({6, 3});
   const at::Tensor log_probs = masked_log_probs(logits, legal);
   EXPECT_TRUE(log_probs.isfinite().all().item<bool>()) << log_probs;
-  EXPECT_TRUE(at::allclose(log_probs.exp().sum(-1), at::ones({4})));
+  EXPECT_TRUE(at::allclose(log_probs.exp().sum(-1), at::ones({6})));
   EXPECT_NEAR(log_probs[0][0].item<double>(), 0, 1e-6);
   EXPECT_NEAR(log_probs[1][1].item<double>(), -std::log(2.0), 1e-6);
   const at::Tensor entropy = normalised_entropy(log_probs, legal);

@@ -181,10 +181,15 @@ TEST(Ppo, UpdatesAsAPlainFloat64ReferenceDoes) {
   options.adam.learning_rate = 0.05;  // far enough for ratios and values to be clipped
   options.target_kl = 1e9;
   for (int h = 0; h < kNumHeads; ++h) options.entropy_first[h] = 0.02 * (h + 1);
-  Player ours(tiny(at::kDouble), {.lanes = 3, .steps = 6}),
-      plain(tiny(at::kDouble), {.lanes = 3, .steps = 6});
-  ours.play(61);
-  plain.play(61);
+  Player ours(tiny(at::kDouble), {.lanes = 3, .steps = 9}),
+      plain(tiny(at::kDouble), {.lanes = 3, .steps = 9});
+  ours.play(69);
+  plain.play(69);
+  // Something that counts is cut off in the middle, and something does not count.
+  const Rollout& played = ours.rollout;
+  const at::Tensor cut = played.truncated & played.ended.logical_not() & played.counts;
+  ASSERT_TRUE(cut.slice(1, 0, 8).any().item<bool>());
+  ASSERT_FALSE(played.counts.all().item<bool>());
   const std::vector<at::Tensor> before = ours.parameters();
   Ppo ppo(ours.network, ours.sampler, options);
   const at::Tensor diagnostics = ppo.update(ours.rollout);
