@@ -70,8 +70,9 @@ TensorFile read_tensors(const std::string& path) {
     if (found == kTypes.end())
       fail("'{}': tensor '{}' has type {}, which cannot be read", path, entry.name, name_of(entry.type));
     const at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(found->type));
-    std::memcpy(tensor.mutable_data_ptr(), file.bytes().data() + entry.offset_bytes,
-                static_cast<size_t>(entry.length_bytes));
+    if (entry.length_bytes > 0)
+      std::memcpy(tensor.mutable_data_ptr(), file.bytes().data() + entry.offset_bytes,
+                  static_cast<size_t>(entry.length_bytes));
     read.tensors.emplace(entry.name, tensor);
   }
   return read;
