@@ -78,7 +78,9 @@ Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format, at::D
 
 std::vector<std::filesystem::path> fixtures() {
   std::vector<std::filesystem::path> all;
-  const auto folder = std::filesystem::path(__FILE__).parent_path() / "fixtures";
+  // Where it was built, or, for a program that was taken elsewhere, in the checkout that it runs in.
+  auto folder = std::filesystem::path(__FILE__).parent_path() / "fixtures";
+  if (!std::filesystem::exists(folder)) folder = "tests/linet/fixtures";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) all.push_back(entry.path());
   std::ranges::sort(all);
   return all;
