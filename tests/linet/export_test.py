@@ -26,9 +26,11 @@ def peer():
 class ExportTest(unittest.TestCase):
     def test_pytorch_loads_what_was_exported(self):
         with tempfile.TemporaryDirectory() as folder:
-            run, out = f"{folder}/run", f"{folder}/linet.safetensors"
-            subprocess.run([ESPALIER, "train", "linet", "--device", "cpu", "--synthetic-train", "64", "--synthetic-test", "9",
-                            "--batch", "16", "--epochs", "1", "--width", "0.0625", "--run-dir", run],
+            data, run, out = f"{folder}/rgbd.safetensors", f"{folder}/run", f"{folder}/linet.safetensors"
+            subprocess.run([ESPALIER, "data", "convert", "synthetic:rgbd", data, "--synthetic-train", "64",
+                            "--synthetic-test", "9"], check=True, capture_output=True)
+            subprocess.run([ESPALIER, "train", "linet", "--device", "cpu", "--data", f"safetensors:{data}", "--batch", "16",
+                            "--epochs", "1", "--width", "0.0625", "--run-dir", run],
                            check=True, capture_output=True)
             subprocess.run([ESPALIER, "linet", "export", run, out], check=True, capture_output=True)
             state = load_file(out)
