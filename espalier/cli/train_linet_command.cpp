@@ -32,7 +32,7 @@ void print_started(const data::ResidentDataset& dataset, train::LinetTrainer& tr
   fmt::print("streams {}; {:.2f} million parameters\nresults: {}\n", names,
              static_cast<double>(trainer.net().num_parameters()) / 1e6, run.string());
   if (dataset.format == MemoryFormat::kContiguous)
-    fmt::print("memory format contiguous: there for comparison, and slower on a GPU\n");
+    fmt::print("memory format contiguous: there for comparison\n");
   std::fflush(stdout);
 }
 

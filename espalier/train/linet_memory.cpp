@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "espalier/core/device_memory.h"
 #include "espalier/data/resident.h"
 #include "espalier/linet/linet_shape.h"
 #include "espalier/train/linet_trainer.h"
@@ -90,11 +89,8 @@ MemoryPlan linet_parts(const LinetOptions& options, int64_t data_bytes,
 MemoryPlan plan_linet(const LinetOptions& options, int64_t data_bytes,
                       const std::vector<data::FieldSpec>& fields, int64_t num_classes) {
   const c10::Device device = data::torch_device(data::choose_device(options.device));
-  const int64_t context = device.is_cpu() ? 0 : measure_cuda_context(device.index());
-  MemoryPlan plan = linet_parts(options, data_bytes, fields, num_classes, device);
-  plan.context_bytes = context;
-  plan.budget_bytes = device_budget(device, options.device_memory);
-  return plan;
+  return with_budget(linet_parts(options, data_bytes, fields, num_classes, device), device,
+                     options.device_memory);
 }
 
 }  // namespace espalier::train

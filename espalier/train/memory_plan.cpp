@@ -24,6 +24,12 @@ int64_t device_budget(c10::Device device, int64_t cap_bytes) {
   return cap_bytes > 0 ? std::min(cap_bytes, memory->free_bytes) : memory->free_bytes;
 }
 
+MemoryPlan with_budget(MemoryPlan parts, c10::Device device, int64_t cap_bytes) {
+  parts.context_bytes = device.is_cpu() ? 0 : measure_cuda_context(device.index());
+  parts.budget_bytes = device_budget(device, cap_bytes);
+  return parts;
+}
+
 void cap_device_memory([[maybe_unused]] c10::Device device, [[maybe_unused]] int64_t cap_bytes) {
 #if ESPALIER_WITH_CUDA
   if (device.is_cpu() || cap_bytes <= 0) return;

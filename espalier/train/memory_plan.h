@@ -27,6 +27,9 @@ struct MemoryPlan {
 // What a program may allocate on the device: what is free, and no more than `cap_bytes` (0: no cap).
 int64_t device_budget(c10::Device device, int64_t cap_bytes);
 
+// The parts of a run with what the device has: its budget, and what CUDA itself took.
+MemoryPlan with_budget(MemoryPlan parts, c10::Device device, int64_t cap_bytes);
+
 // Makes torch's allocator keep to the cap. The CUDA context and captured graphs come on top.
 void cap_device_memory(c10::Device device, int64_t cap_bytes);
 

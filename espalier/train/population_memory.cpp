@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "espalier/core/device_memory.h"
 #include "espalier/data/resident.h"
 #include "espalier/grow/blueprint.h"
 #include "espalier/grow/host_shape.h"
@@ -66,11 +65,8 @@ MemoryPlan population_parts(const PopulationOptions& options, int64_t data_bytes
 MemoryPlan plan_population(const PopulationOptions& options, int64_t data_bytes, const data::FieldSpec& field,
                            int64_t num_classes) {
   const c10::Device device = data::torch_device(data::choose_device(options.device));
-  const int64_t context = device.is_cpu() ? 0 : measure_cuda_context(device.index());
-  MemoryPlan plan = population_parts(options, data_bytes, field, num_classes, device);
-  plan.context_bytes = context;
-  plan.budget_bytes = device_budget(device, options.device_memory);
-  return plan;
+  return with_budget(population_parts(options, data_bytes, field, num_classes, device), device,
+                     options.device_memory);
 }
 
 }  // namespace espalier::train

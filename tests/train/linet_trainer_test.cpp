@@ -133,10 +133,16 @@ TEST(LinetTrainer, CountsEveryAnswerAndWhatAStreamIsWorth) {
   trainer->train_epoch();
   const LinetTest test = trainer->test();
   int64_t samples = 0, right = 0;
+  double of_classes = 0;
   for (size_t label = 0; label < test.whole.confusion.size(); ++label) {
-    for (const int64_t count : test.whole.confusion[label]) samples += count;
+    int64_t of_class = 0;
+    for (const int64_t count : test.whole.confusion[label]) of_class += count;
+    ASSERT_EQ(of_class, 2);  // twenty samples of ten classes
+    samples += of_class;
     right += test.whole.confusion[label][label];
+    of_classes += static_cast<double>(test.whole.confusion[label][label]) / 2;
   }
+  EXPECT_DOUBLE_EQ(test.whole.mean_class_accuracy, of_classes / 10);
   EXPECT_EQ(samples, 20);
   EXPECT_DOUBLE_EQ(test.whole.accuracy, static_cast<double>(right) / 20);
   ASSERT_EQ(test.accuracy_without.size(), 3u);
