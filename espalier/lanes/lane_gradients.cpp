@@ -134,7 +134,7 @@ void scale_lane_gradients_(const std::vector<LaneParameter*>& parameters, const 
   const c10::NoGradGuard no_grad;
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(parameters)) {
-    const at::Tensor wide = factors.to(parameters[0]->value().scalar_type());
+    const at::Tensor wide = factors.to(parameters[0]->value().scalar_type()).contiguous();  // may be expanded
     for_tables(parameters, {}, [&](const ParameterTable& table, size_t) {
       C10_CUDA_CHECK(launch_scale_gradients(table, wide.const_data_ptr(), stream_of(wide)));
     });

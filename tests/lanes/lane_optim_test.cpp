@@ -296,6 +296,16 @@ TEST(LaneGradientsCuda, AreWrittenForStacksOfAnySize) {
   EXPECT_EQ(testing::largest(unused.gradient()), 0);
 }
 
+// One factor for all lanes comes expanded, with no memory of its own for each.
+TEST(LaneGradientsCuda, AreScaledByOneFactorForAllLanes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const auto options = at::TensorOptions(at::kFloat).device(at::kCUDA);
+  LaneParameter weight({5, 3, 7}, options, at::kFloat);
+  weight.gradient().fill_(8);
+  scale_lane_gradients_({&weight}, at::full({1}, 0.25, options).expand({5}));
+  EXPECT_TRUE(at::equal(weight.gradient().cpu(), at::full({5, 3, 7}, 2.0)));
+}
+
 TEST(LaneOptim, LetsComputeCopiesFollow) {
   LaneParameter weight({2, 4, 8, 3, 3}, at::kFloat, at::kBFloat16);
   Population::fill(weight.storage(), 7, 0);
