@@ -1,5 +1,6 @@
 // Which kernel takes a convolution, and the sum of a weight gradient's parts.
 #include "espalier/lanes/lane_conv_kernel.h"
+#include "espalier/lanes/vector_access.cuh"
 
 namespace espalier::lanes {
 
@@ -28,6 +29,16 @@ __global__ void __launch_bounds__(kThreads)
   to[lane * to_stride + value] = sum;
 }
 
+// One thread a weight. blockIdx.y: lane.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    widen_weight_kernel(Stack narrow_weight, int values, float* to, int64_t to_stride) {
+  const int value = blockIdx.x * kThreads + threadIdx.x;
+  if (value >= values) return;
+  to[blockIdx.y * to_stride + value] =
+      widen<T>((static_cast<const T*>(narrow_weight.data) + blockIdx.y * narrow_weight.lane_stride)[value]);
+}
+
 int weight_parts(const ConvSizes& sizes) {
   return takes_vector(sizes) ? vector_weight_parts(sizes) : narrow_weight_parts(sizes);
 }
@@ -54,6 +65,16 @@ cudaError_t launch_conv_backward_weight(const ConvArgs& args, cudaStream_t strea
   add_parts_kernel<<<dim3((values + kThreads - 1) / kThreads, args.sizes.lanes), kThreads, 0, stream>>>(
       args.partial, weight_parts(args.sizes), values, args.of_weight, args.of_weight_stride, args.entries);
   return cudaGetLastError();
+}
+
+cudaError_t launch_widen_weight(KernelType type, int lanes, int values, Stack narrow_weight, float* to,
+                                int64_t to_stride, cudaStream_t stream) {
+  const dim3 blocks((values + kThreads - 1) / kThreads, lanes);
+  return for_type(type, [&](auto value) {
+    widen_weight_kernel<decltype(value)>
+        <<<blocks, kThreads, 0, stream>>>(narrow_weight, values, to, to_stride);
+    return cudaGetLastError();
+  });
 }
 
 int64_t conv_weight_partials(const ConvSizes& sizes) {

@@ -49,4 +49,8 @@ cudaError_t launch_conv_backward_data(const ConvArgs& args, cudaStream_t stream)
 cudaError_t launch_conv_backward_weight(const ConvArgs& args, cudaStream_t stream);
 int64_t conv_weight_partials(const ConvSizes& sizes);
 
+// A weight's gradient [L,K,R,S,C] of `type`, `values` a lane, as f32.
+cudaError_t launch_widen_weight(KernelType type, int lanes, int values, Stack narrow_weight, float* to,
+                                int64_t to_stride, cudaStream_t stream);
+
 }  // namespace espalier::lanes

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <random>
@@ -52,6 +54,12 @@ class OnCuda {
 inline std::vector<at::ScalarType> narrow_types() {
   if (test_device().is_cpu()) return {at::kFloat};
   return {at::kFloat, at::kBFloat16, at::kHalf};
+}
+
+// How many random cases a property is tried on: all of them, or three where each takes a minute
+// (ESPALIER_FEW_SEEDS=1: under compute-sanitizer).
+inline uint64_t num_seeds(uint64_t all) {
+  return std::getenv("ESPALIER_FEW_SEEDS") != nullptr ? std::min<uint64_t>(all, 3) : all;
 }
 
 // A number drawn from [low, high].

@@ -28,7 +28,7 @@ Layer conv_layer(at::IntArrayRef x, at::IntArrayRef weight, const ConvGeometry& 
 }
 
 void expect_contracts_over_random_shapes() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t lanes = dice.roll(1, 5), groups = dice.roll(0, 1) ? 1 : dice.roll(1, 4);
@@ -57,7 +57,7 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneOverRandomShapes) {
 TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const testing::OnCuda cuda;
-  for (uint64_t seed = 0; seed < 32; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(32); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const bool narrow = dice.roll(0, 2) == 0;
@@ -71,6 +71,27 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
   testing::expect_contracts(conv_layer({2, 40, 3, 33, 31}, {2, 8, 3, 3, 3}, {.padding = 1}, false));
   testing::expect_contracts(conv_layer({2, 33, 16, 17, 19}, {2, 136, 16, 3, 3}, {.padding = 1}, false));
   testing::expect_contracts(conv_layer({1, 67, 8, 16, 16}, {1, 16, 8, 3, 3}, {.padding = 1}, false));
+}
+
+// A network's first convolution, which is folded: few channels, stride 2; odd sizes, all paddings, one pixel.
+TEST(LaneConvCuda, EqualsTorchLaneByLaneWhereItIsFolded) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  set_conv_choosing(ConvChoosing::kFixed);  // without looking for something faster
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t lanes = dice.roll(1, 3), kernel = dice.roll(2, 7), channels = dice.roll(1, 4);
+    const ConvGeometry geometry{.stride = 2, .padding = dice.roll(0, kernel / 2)};
+    testing::expect_contracts(
+        conv_layer({lanes, dice.roll(1, 5), channels, dice.roll(kernel, 19), dice.roll(kernel, 19)},
+                   {lanes, 8 * dice.roll(1, 3), channels, kernel, kernel}, geometry, dice.roll(0, 1) == 1));
+  }
+  testing::expect_contracts(
+      conv_layer({1, 3, 3, 61, 70}, {1, 64, 3, 7, 7}, {.stride = 2, .padding = 3}, false));
+  set_conv_choosing(ConvChoosing::kMeasure);
+  EXPECT_EQ(conv_choices().at("weight 1x3x3x61x70 64 filters 7x7 stride 2 padding 3 groups 1 BFloat16"),
+            "folded");
 }
 
 // Whatever is measured to be fastest computes the same, and is done again as it was recorded.

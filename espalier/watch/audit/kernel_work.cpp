@@ -15,6 +15,8 @@ struct Sign {
 constexpr Sign kSigns[] = {
     {"::NormArgs", WorkKind::kNorm},
     {"::ConvArgs", WorkKind::kConvolution},
+    {"::ConvFold", WorkKind::kConvolution},
+    {"widen_weight", WorkKind::kConvolution},
     {"::PoolArgs", WorkKind::kPooling},
     {"::LinearArgs", WorkKind::kMatrixProduct},
     {"::LossArgs", WorkKind::kElementwise},
