@@ -96,77 +96,9 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
   }
 }
 
-// Statistics of the slice's channels; the first block of a lane writes them, and moves the running ones.
-template <class T, int kWidth>
-__device__ void merge_statistics(const NormArgs& args, int parts, const Place<kWidth>& at,
-                                 Coefficients<wide_t<T>>& shared) {
-  using W = wide_t<T>;
-  using S = sum_t<T>;
-  const int channels_here = at.across * kWidth, first_channel = blockIdx.z * channels_here;
-  const int own = first_channel + threadIdx.x % channels_here;
-  const bool valid = own < args.channels;
-  __shared__ S scratch[3][kThreads];
-  S total[3] = {};  // count, sum and squares about the first part's mean
-  const S* const partial =
-      static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 3 * args.channels;
-  S shift = 0;
-  if (args.training) {
-    if (valid)
-      for (int part = 0; part < parts; ++part)
-        if (partial[(part * 3 + 2) * args.channels + own] > 0) {
-          shift = partial[part * 3 * args.channels + own];
-          break;
-        }
-    add_parts<S, 3>(channels_here, parts, scratch, total, [&](int, int part, S(&sums)[3]) {
-      if (!valid) return;
-      // Nothing depends on what is loaded, so that many parts are under way at once.
-      const S* const from = partial + part * 3 * args.channels + own;
-      const S count = from[2 * args.channels], step = count > 0 ? from[0] - shift : S(0);
-      sums[0] += count;
-      sums[1] += count * step;
-      sums[2] += from[args.channels] + count * step * step;
-    });
-  }
-  if (threadIdx.x < channels_here && valid) {
-    const auto wide = [&](const Stack& stack) {
-      return static_cast<W*>(stack.data) + at.lane * stack.lane_stride + own;
-    };
-    S mean, variance;
-    const S count = total[0];
-    if (args.training) {
-      const S share = count > 0 ? total[1] / count : S(0);
-      mean = count > 0 ? shift + share : S(0);
-      variance = count > 0 ? (total[2] - total[1] * share) / count : S(0);
-      if (variance < 0) variance = 0;  // rounding; a NaN stays
-    } else {
-      mean = *wide(args.running_mean);
-      variance = *wide(args.running_var);
-    }
-    const S scale = S(1) / sqrt(variance + static_cast<S>(args.eps));
-    shared.mean[threadIdx.x] = static_cast<W>(mean);
-    shared.scale[threadIdx.x] = static_cast<W>(scale);
-    shared.weight[threadIdx.x] = static_cast<W>(*wide(args.weight) * scale);
-    shared.bias[threadIdx.x] = *wide(args.bias);
-    if (blockIdx.x == 0) {
-      static_cast<W*>(args.mean)[static_cast<int64_t>(at.lane) * args.channels + own] = static_cast<W>(mean);
-      static_cast<W*>(args.scale)[static_cast<int64_t>(at.lane) * args.channels + own] =
-          static_cast<W>(scale);
-      if (own == 0) static_cast<W*>(args.count)[at.lane] = static_cast<W>(count);
-      if (args.training && count > 0) {
-        const S momentum = static_cast<S>(args.momentum);
-        const S unbiased = variance * (count / (count > 1 ? count - 1 : S(1)));
-        W *const running_mean = wide(args.running_mean), *const running_var = wide(args.running_var);
-        *running_mean = static_cast<W>(*running_mean * (1 - momentum) + mean * momentum);
-        *running_var = static_cast<W>(*running_var * (1 - momentum) + unbiased * momentum);
-      }
-    }
-  }
-  __syncthreads();
-}
-
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
-    apply_kernel(NormArgs args, Windows windows, int parts, int across) {
+    apply_kernel(NormArgs args, Windows windows, Parts parts, int across) {
   using W = wide_t<T>;
   const Place<kWidth> at(args, across);
   if (args.entries != nullptr && args.entries[at.lane] < 0) return;
@@ -178,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
   const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
 
-  if (args.pooled) {
+  if (args.pool == NormPool::k2x2) {
     const int high = args.height / 2, wide = args.width / 2;
     const Range range(args.batch * high * wide, at.part, gridDim.x);
     for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
@@ -235,13 +167,18 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, int kWidth, int kApplied>
 cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   const Launch<kWidth> first(args);
-  const Launch<kApplied> second(args);
-  if (args.training)
+  Parts parts{first.parts, first.parts};
+  if (args.training) {
     statistics_kernel<T, kWidth><<<first.grid, kThreads, 0, stream>>>(args, first.parts, first.slice.across);
+    parts = merge_parts(args, PartKind::kStatistics, first.parts, stream);
+  }
+  if (args.pool == NormPool::k3x3) return launch_pool3x3_apply(args, parts, stream);
+  const int scale = args.pool == NormPool::k2x2 ? 2 : 1;
+  const Launch<kApplied> second(args, args.batch * (args.height / scale) * (args.width / scale));
   const auto apply =
       args.residual.data != nullptr ? apply_kernel<T, kApplied, true> : apply_kernel<T, kApplied, false>;
-  apply<<<second.grid, kThreads, 0, stream>>>(args, windows_of(args.height / 2, args.width / 2), second.parts,
-                                              second.slice.across);
+  apply<<<second.second_grid, kThreads, 0, stream>>>(args, windows_of(args.height / 2, args.width / 2), parts,
+                                                     second.slice.across);
   return cudaGetLastError();
 }
 

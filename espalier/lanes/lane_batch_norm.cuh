@@ -1,10 +1,12 @@
-// Batch norm of all lanes, with its residual, its ReLU and its 2x2 max pool.
+// Batch norm of all lanes, with its residual, its ReLU and its max pool.
 //
 // Forward: (1) every block takes a part of a lane's pixels and leaves mean and squared deviations of each
-// channel; (2) every block adds the parts of its lane up, in order, and writes its share of the output.
+// channel; (2) every block adds the parts of its lane up, in order, and writes its share of the output. Where
+// parts are many, a small kernel between makes one of them.
 // Backward: (1) a part's sums of g and g z (g the gradient past pool and ReLU, z the normalised input); (2)
 // the parts' sum and the input's gradient. The winner of a pooling window and the ReLU are found again from
 // the input, so nothing but the statistics is kept; past a residual the ReLU is found again from the output.
+// The overlapping windows of a 3x3 pool keep their winners.
 //
 // Thread mapping: a thread owns a vector of channels (16 bytes, or one value) and walks over pixels, so its
 // coefficients stay in registers. blockIdx: part of the pixels, lane, slice of the channels.
@@ -20,13 +22,20 @@
 namespace espalier::lanes::batch_norm {
 
 constexpr int kThreads = 256;
-constexpr int kValuesAPart = 131072;  // 256 KiB of bf16: long enough to pay for adding the parts up
-constexpr int kMostParts = 128;
+constexpr int kValuesAPart = 65536;  // 128 KiB of bf16: long enough to pay for adding the parts up
+constexpr int kMostParts = 256;
+constexpr int kFewParts = 8;       // that every block adds up by itself; of more, a kernel between makes one
+constexpr int kMostBlocks = 1056;  // of a second pass: eight for each of an H200's multiprocessors
 
 inline int num_parts(const NormArgs& args) {
   const int64_t values = static_cast<int64_t>(args.batch) * args.height * args.width * args.channels;
   return static_cast<int>(std::clamp<int64_t>(values / kValuesAPart, 1, kMostParts));
 }
+
+// Parts as a first pass made them, and how many are left to add up: those from the first on.
+struct Parts {
+  int made, left;
+};
 
 // How a block's threads lie over channels and pixels.
 struct Slice {
@@ -157,19 +166,31 @@ struct WindowPlace {
   }
 };
 
-// The slice of channels and the windows that a pass is launched over. Threads own kWidth channels.
+// What a pass is launched over. Threads own kWidth channels.
 template <int kWidth>
 struct Launch {
   int parts;
   Slice slice;
-  dim3 grid;
+  dim3 grid;         // of a first pass: a block a part
+  dim3 second_grid;  // of a second one, whose results no number of blocks changes
 
-  explicit Launch(const NormArgs& args)
-      : parts(num_parts(args)),
-        slice(slice_of(args.channels / kWidth)),
-        grid(static_cast<unsigned>(parts), static_cast<unsigned>(args.lanes),
-             static_cast<unsigned>(slice.slices)) {}
+  // items: pixels or windows that a second pass walks over in every lane.
+  Launch(const NormArgs& args, int items) : parts(num_parts(args)), slice(slice_of(args.channels / kWidth)) {
+    const auto lanes = static_cast<unsigned>(args.lanes), slices = static_cast<unsigned>(slice.slices);
+    grid = dim3(static_cast<unsigned>(parts), lanes, slices);
+    constexpr int kRowsAThread = 4;
+    const int rows = kThreads / slice.across * kRowsAThread;
+    const int wanted = kMostBlocks / static_cast<int>(lanes * slices);
+    second_grid =
+        dim3(static_cast<unsigned>(std::max(1, std::min(wanted, (items + rows - 1) / rows))), lanes, slices);
+  }
+  explicit Launch(const NormArgs& args) : Launch(args, args.batch * args.height * args.width) {}
 };
+
+// Makes one part of many, where there are many: it then lies where the first one did. In
+// lane_batch_norm_parts.cu.
+enum class PartKind { kStatistics, kSums };
+Parts merge_parts(const NormArgs& args, PartKind kind, int parts, cudaStream_t stream);
 
 inline Windows windows_of(int high, int wide) {
   const auto count = [](int size) { return static_cast<uint32_t>(std::max(1, size)); };
@@ -182,5 +203,142 @@ template <class T>
 inline constexpr int kVector = 16 / sizeof(T);
 template <class T>
 inline constexpr int kHalfVector = kVector<T> > 4 ? kVector<T> / 2 : kVector<T>;
+
+// Statistics of the slice's channels; the first block of a lane writes them, and moves the running ones.
+template <class T, int kWidth>
+__device__ void merge_statistics(const NormArgs& args, Parts parts, const Place<kWidth>& at,
+                                 Coefficients<wide_t<T>>& shared) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  const int channels_here = at.across * kWidth, first_channel = blockIdx.z * channels_here;
+  const int own = first_channel + threadIdx.x % channels_here;
+  const bool valid = own < args.channels;
+  __shared__ S scratch[3][kThreads];
+  S total[3] = {};  // count, sum and squares about the first part's mean
+  const S* const partial =
+      static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts.made * 3 * args.channels;
+  S shift = 0;
+  if (args.training) {
+    if (valid)
+      for (int part = 0; part < parts.left; ++part)
+        if (partial[(part * 3 + 2) * args.channels + own] > 0) {
+          shift = partial[part * 3 * args.channels + own];
+          break;
+        }
+    add_parts<S, 3>(channels_here, parts.left, scratch, total, [&](int, int part, S(&sums)[3]) {
+      if (!valid) return;
+      // Nothing depends on what is loaded, so that many parts are under way at once.
+      const S* const from = partial + part * 3 * args.channels + own;
+      const S count = from[2 * args.channels], step = count > 0 ? from[0] - shift : S(0);
+      sums[0] += count;
+      sums[1] += count * step;
+      sums[2] += from[args.channels] + count * step * step;
+    });
+  }
+  if (threadIdx.x < channels_here && valid) {
+    const auto wide = [&](const Stack& stack) {
+      return static_cast<W*>(stack.data) + at.lane * stack.lane_stride + own;
+    };
+    S mean, variance;
+    const S count = total[0];
+    if (args.training) {
+      const S share = count > 0 ? total[1] / count : S(0);
+      mean = count > 0 ? shift + share : S(0);
+      variance = count > 0 ? (total[2] - total[1] * share) / count : S(0);
+      if (variance < 0) variance = 0;  // rounding; a NaN stays
+    } else {
+      mean = *wide(args.running_mean);
+      variance = *wide(args.running_var);
+    }
+    const S scale = S(1) / sqrt(variance + static_cast<S>(args.eps));
+    shared.mean[threadIdx.x] = static_cast<W>(mean);
+    shared.scale[threadIdx.x] = static_cast<W>(scale);
+    shared.weight[threadIdx.x] = static_cast<W>(*wide(args.weight) * scale);
+    shared.bias[threadIdx.x] = *wide(args.bias);
+    if (blockIdx.x == 0) {
+      static_cast<W*>(args.mean)[static_cast<int64_t>(at.lane) * args.channels + own] = static_cast<W>(mean);
+      static_cast<W*>(args.scale)[static_cast<int64_t>(at.lane) * args.channels + own] =
+          static_cast<W>(scale);
+      if (own == 0) static_cast<W*>(args.count)[at.lane] = static_cast<W>(count);
+      if (args.training && count > 0) {
+        const S momentum = static_cast<S>(args.momentum);
+        const S unbiased = variance * (count / (count > 1 ? count - 1 : S(1)));
+        W *const running_mean = wide(args.running_mean), *const running_var = wide(args.running_var);
+        *running_mean = static_cast<W>(*running_mean * (1 - momentum) + mean * momentum);
+        *running_var = static_cast<W>(*running_var * (1 - momentum) + unbiased * momentum);
+      }
+    }
+  }
+  __syncthreads();
+}
+
+// The coefficients that forward left, for backward.
+template <class T, int kWidth>
+__device__ void load_coefficients(const NormArgs& args, const Place<kWidth>& at,
+                                  Coefficients<wide_t<T>>& shared) {
+  using W = wide_t<T>;
+  const int channels_here = at.across * kWidth, own = blockIdx.z * channels_here + threadIdx.x;
+  if (threadIdx.x < channels_here && own < args.channels) {
+    const int64_t index = static_cast<int64_t>(at.lane) * args.channels + own;
+    const W scale = static_cast<const W*>(args.scale)[index];
+    shared.mean[threadIdx.x] = static_cast<const W*>(args.mean)[index];
+    shared.scale[threadIdx.x] = scale;
+    shared.weight[threadIdx.x] =
+        (static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride)[own] * scale;
+    shared.bias[threadIdx.x] = (static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride)[own];
+  }
+  __syncthreads();
+}
+
+// The gradient past the ReLU: 0 where the output was not above it (a NaN's passes, as in torch).
+template <class T>
+__device__ inline wide_t<T> past_relu(wide_t<T> grad, wide_t<T> y, bool relu) {
+  return relu && y <= 0 ? wide_t<T>(0) : grad;
+}
+
+// weight (g - first - (value - mean) second), in the type of sums: its terms nearly cancel.
+template <class T>
+__device__ inline wide_t<T> input_gradient(wide_t<T> weight, wide_t<T> g, wide_t<T> first, wide_t<T> value,
+                                           wide_t<T> mean, wide_t<T> second) {
+  using S = sum_t<T>;
+  return static_cast<wide_t<T>>(S(weight) * (S(g) - S(first) - (S(value) - S(mean)) * S(second)));
+}
+
+// The sums over a lane's parts, as means into `shared`; the first block of a lane writes the gradients of
+// weight and bias.
+template <class T, int kWidth>
+__device__ void merge_sums(const NormArgs& args, Parts parts, const Place<kWidth>& at,
+                           Coefficients<wide_t<T>>& shared) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  __shared__ S scratch[2][kThreads];
+  const int channels_here = at.across * kWidth,
+            own = blockIdx.z * channels_here + threadIdx.x % channels_here;
+  S total[2] = {};
+  const S* const partial =
+      static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts.made * 2 * args.channels;
+  add_parts<S, 2>(channels_here, parts.left, scratch, total, [&](int, int part, S(&sums)[2]) {
+    if (own >= args.channels) return;
+    sums[0] += partial[part * 2 * args.channels + own];
+    sums[1] += partial[(part * 2 + 1) * args.channels + own];
+  });
+  if (threadIdx.x < channels_here && own < args.channels) {
+    const S scale = shared.scale[threadIdx.x], count = static_cast<const W*>(args.count)[at.lane];
+    const S divisor = count > 1 ? count : S(1);
+    shared.first[threadIdx.x] = static_cast<W>(args.training ? total[0] / divisor : S(0));
+    shared.second[threadIdx.x] = static_cast<W>(args.training ? total[1] * scale * scale / divisor : S(0));
+    if (blockIdx.x == 0) {
+      (static_cast<W*>(args.of_bias.data) + at.lane * args.of_bias.lane_stride)[own] =
+          static_cast<W>(total[0]);
+      (static_cast<W*>(args.of_weight.data) + at.lane * args.of_weight.lane_stride)[own] =
+          static_cast<W>(total[1] * scale);
+    }
+  }
+  __syncthreads();
+}
+
+// The second kernels of a 3x3 pool (lane_batch_norm_pool3x3.cu).
+cudaError_t launch_pool3x3_apply(const NormArgs& args, Parts parts, cudaStream_t stream);
+cudaError_t launch_pool3x3_gradient(const NormArgs& args, Parts parts, cudaStream_t stream);
 
 }  // namespace espalier::lanes::batch_norm

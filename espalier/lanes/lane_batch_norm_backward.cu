@@ -6,30 +6,6 @@ namespace espalier::lanes {
 namespace batch_norm {
 namespace {
 
-// The coefficients that forward left, for backward.
-template <class T, int kWidth>
-__device__ void load_coefficients(const NormArgs& args, const Place<kWidth>& at,
-                                  Coefficients<wide_t<T>>& shared) {
-  using W = wide_t<T>;
-  const int channels_here = at.across * kWidth, own = blockIdx.z * channels_here + threadIdx.x;
-  if (threadIdx.x < channels_here && own < args.channels) {
-    const int64_t index = static_cast<int64_t>(at.lane) * args.channels + own;
-    const W scale = static_cast<const W*>(args.scale)[index];
-    shared.mean[threadIdx.x] = static_cast<const W*>(args.mean)[index];
-    shared.scale[threadIdx.x] = scale;
-    shared.weight[threadIdx.x] =
-        (static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride)[own] * scale;
-    shared.bias[threadIdx.x] = (static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride)[own];
-  }
-  __syncthreads();
-}
-
-// The gradient past the ReLU: 0 where the output was not above it (a NaN's passes, as in torch).
-template <class T>
-__device__ inline wide_t<T> past_relu(wide_t<T> grad, wide_t<T> y, bool relu) {
-  return relu && y <= 0 ? wide_t<T>(0) : grad;
-}
-
 // partial: [L][parts][2][C]: sums of g, and of g (x - mean).
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
@@ -46,7 +22,7 @@ __global__ void __launch_bounds__(kThreads)
     const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
     const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
     const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
-    if (args.pooled) {
+    if (args.pool == NormPool::k2x2) {
       const int high = args.height / 2, wide = args.width / 2;
       const Range range(args.batch * high * wide, at.part, parts);
       for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
@@ -130,39 +106,14 @@ __global__ void __launch_bounds__(kThreads)
 // of_residual = g.
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
-    gradient_kernel(NormArgs args, Windows windows, int parts, int across) {
+    gradient_kernel(NormArgs args, Windows windows, Parts parts, int across) {
   using W = wide_t<T>;
   using S = sum_t<T>;
   const Place<kWidth> at(args, across);
   if (args.entries != nullptr && args.entries[at.lane] < 0) return;
   __shared__ Coefficients<W> shared;
-  __shared__ S scratch[2][kThreads];
   load_coefficients<T, kWidth>(args, at, shared);
-  const int channels_here = at.across * kWidth,
-            own_channel = blockIdx.z * channels_here + threadIdx.x % channels_here;
-  {
-    S total[2] = {};
-    const S* const partial =
-        static_cast<const S*>(args.partial) + static_cast<int64_t>(at.lane) * parts * 2 * args.channels;
-    add_parts<S, 2>(channels_here, parts, scratch, total, [&](int, int part, S(&sums)[2]) {
-      if (own_channel >= args.channels) return;
-      sums[0] += partial[part * 2 * args.channels + own_channel];
-      sums[1] += partial[(part * 2 + 1) * args.channels + own_channel];
-    });
-    if (threadIdx.x < channels_here && own_channel < args.channels) {
-      const S scale = shared.scale[threadIdx.x], count = static_cast<const W*>(args.count)[at.lane];
-      const S divisor = count > 1 ? count : S(1);
-      shared.first[threadIdx.x] = static_cast<W>(args.training ? total[0] / divisor : S(0));
-      shared.second[threadIdx.x] = static_cast<W>(args.training ? total[1] * scale * scale / divisor : S(0));
-      if (blockIdx.x == 0) {
-        (static_cast<W*>(args.of_bias.data) + at.lane * args.of_bias.lane_stride)[own_channel] =
-            static_cast<W>(total[0]);
-        (static_cast<W*>(args.of_weight.data) + at.lane * args.of_weight.lane_stride)[own_channel] =
-            static_cast<W>(total[1] * scale);
-      }
-    }
-    __syncthreads();
-  }
+  merge_sums<T, kWidth>(args, parts, at, shared);
   if (!at.valid || (args.of_x.data == nullptr && (!kResidual || args.of_residual.data == nullptr))) return;
   const Own<W, kWidth> own(shared, at.tx);
   W first[kWidth], second[kWidth];
@@ -176,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   T* const of_x = static_cast<T*>(args.of_x.data) + at.lane * args.of_x.lane_stride + at.channel;
   const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
 
-  if (args.pooled) {
+  if (args.pool == NormPool::k2x2) {
     const int pooled_high = args.height / 2, pooled_wide = args.width / 2;
     const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;  // with those that no window covers
     const Range range(args.batch * high * wide, at.part, gridDim.x);
@@ -213,8 +164,8 @@ __global__ void __launch_bounds__(kThreads)
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          values[i][j] = there ? own.weight[j] * ((i == chosen ? g : W(0)) - first[j] -
-                                                  (values[i][j] - own.mean[j]) * second[j])
+          values[i][j] = there ? input_gradient<T>(own.weight[j], i == chosen ? g : W(0), first[j],
+                                                   values[i][j], own.mean[j], second[j])
                                : W(0);
       }
 #pragma unroll
@@ -247,7 +198,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < kWidth; ++j) {
         grad[j] = there ? past_relu<T>(grad[j], output[j], args.relu) : W(0);
         values[j] =
-            there ? own.weight[j] * (grad[j] - first[j] - (values[j] - own.mean[j]) * second[j]) : W(0);
+            there ? input_gradient<T>(own.weight[j], grad[j], first[j], values[j], own.mean[j], second[j])
+                  : W(0);
       }
       if (of_residual != nullptr)
         store<T, kWidth>(of_residual + static_cast<int64_t>(pixel) * args.channels, grad);
@@ -257,7 +209,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < kWidth; ++j) {
         const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
         const W g = past_relu<T>(grad[j], y, args.relu);
-        values[j] = there ? own.weight[j] * (g - first[j] - (values[j] - own.mean[j]) * second[j]) : W(0);
+        values[j] =
+            there ? input_gradient<T>(own.weight[j], g, first[j], values[j], own.mean[j], second[j]) : W(0);
       }
     }
     store<T, kWidth>(of_x + static_cast<int64_t>(pixel) * args.channels, values);
@@ -266,17 +219,36 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kWidth, bool kResidual>
 cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
-  const Launch<kWidth> both(args);
+  const bool is_pooled = args.pool == NormPool::k2x2;
+  // With the windows that an odd edge leaves incomplete.
+  const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
+  const Launch<kWidth> both(args,
+                            is_pooled ? args.batch * high * wide : args.batch * args.height * args.width);
   reduce_kernel<T, kWidth, kResidual><<<both.grid, kThreads, 0, stream>>>(
       args, windows_of(args.height / 2, args.width / 2), both.parts, both.slice.across);
-  // With the windows that an odd edge leaves incomplete.
-  gradient_kernel<T, kWidth, kResidual><<<both.grid, kThreads, 0, stream>>>(
-      args, windows_of((args.height + 1) / 2, (args.width + 1) / 2), both.parts, both.slice.across);
+  const Parts parts = merge_parts(args, PartKind::kSums, both.parts, stream);
+  gradient_kernel<T, kWidth, kResidual>
+      <<<both.second_grid, kThreads, 0, stream>>>(args, windows_of(high, wide), parts, both.slice.across);
   return cudaGetLastError();
+}
+
+// Where windows overlap, the sums go over the values that won theirs: one a window.
+template <class T, int kWidth>
+cudaError_t launch_pool3x3(const NormArgs& args, cudaStream_t stream) {
+  NormArgs pooled = args;
+  pooled.x = args.winner_values;
+  pooled.height = (args.height + 1) / 2;
+  pooled.width = (args.width + 1) / 2;
+  pooled.pool = NormPool::kNone;
+  const Launch<kWidth> first(pooled);
+  reduce_kernel<T, kWidth, false>
+      <<<first.grid, kThreads, 0, stream>>>(pooled, windows_of(1, 1), first.parts, first.slice.across);
+  return launch_pool3x3_gradient(args, merge_parts(args, PartKind::kSums, first.parts, stream), stream);
 }
 
 template <class T, int kWidth>
 cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
+  if (args.pool == NormPool::k3x3) return launch_pool3x3<T, kWidth>(args, stream);
   return args.y.data != nullptr ? launch<T, kWidth, true>(args, stream)
                                 : launch<T, kWidth, false>(args, stream);
 }

@@ -14,15 +14,12 @@ struct PoolArgs {
   int32_t channels = 0;
   KernelType type = KernelType::kBf16;
   const int64_t* entries = nullptr;
-  Stack x;                     // [L,B,H,W,C]
-  Stack out;                   // [L,B,H',W',C], or [L,B,C] of the global average; their gradients backward
-  Stack of_x;                  // [L,B,H,W,C]
-  uint8_t* winners = nullptr;  // 3x3 alone: [L,B,H',W',C] dense, the place in its window, 0 to 8
+  Stack x;     // [L,B,H,W,C]
+  Stack out;   // [L,B,H/2,W/2,C], or [L,B,C] of the global average; their gradients backward
+  Stack of_x;  // [L,B,H,W,C]
 };
 cudaError_t launch_max_pool_forward(const PoolArgs& args, cudaStream_t stream);
 cudaError_t launch_max_pool_backward(const PoolArgs& args, cudaStream_t stream);
-cudaError_t launch_max_pool3x3_forward(const PoolArgs& args, cudaStream_t stream);
-cudaError_t launch_max_pool3x3_backward(const PoolArgs& args, cudaStream_t stream);
 cudaError_t launch_average_pool_forward(const PoolArgs& args, cudaStream_t stream);
 cudaError_t launch_average_pool_backward(const PoolArgs& args, cudaStream_t stream);
 

@@ -301,7 +301,15 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
                   .running_mean = call.running_mean,
                   .running_var = call.running_var};
   const at::Tensor normed = norm_by_lane(x, weight, bias, call.residual, norm);
-  return call.pooling == Pooling::k2x2 ? lane_max_pool2x2(normed) : normed;
+  switch (call.pooling) {
+    case Pooling::k2x2:
+      return lane_max_pool2x2(normed);
+    case Pooling::k3x3:
+      return lane_max_pool3x3(normed);
+    case Pooling::kNone:
+      break;
+  }
+  return normed;
 }
 
 at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

@@ -16,7 +16,7 @@ namespace espalier::lanes {
 
 enum class Mode { kTrain, kEvaluate };
 enum class Activation { kNone, kRelu };
-enum class Pooling { kNone, k2x2 };  // the largest of every 2x2 window, as lane_max_pool2x2()
+enum class Pooling { kNone, k2x2, k3x3 };  // after the activation, as lane_max_pool2x2() and ...3x3() do
 
 // What a batch norm is given besides its input and parameters.
 struct BatchNormCall {
@@ -32,10 +32,10 @@ struct BatchNormCall {
 };
 
 // x [L,B,C,H,W] f32|f64|bf16|f16 cl lanes; weight, bias [L,C], of x's type or wider.
-// Returns [L,B,C,H,W] cl lanes, or [L,B,C,H/2,W/2] pooled. In kTrain the running statistics move by momentum
-// towards the batch's (the variance unbiased, as torch's); those of a lane without samples stay. A single
-// value a channel has variance 0, where torch refuses: its lanes alone would have to stop. Differentiable
-// once, in x, weight, bias and residual.
+// Returns [L,B,C,H,W] cl lanes, or pooled: [L,B,C,H/2,W/2], [L,B,C,(H+1)/2,(W+1)/2]. In kTrain the running
+// statistics move by momentum towards the batch's (the variance unbiased, as torch's); those of a lane
+// without samples stay. A single value a channel has variance 0, where torch refuses: its lanes alone would
+// have to stop. Differentiable once, in x, weight, bias and residual.
 at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const BatchNormCall& call);
 

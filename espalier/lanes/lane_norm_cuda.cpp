@@ -46,7 +46,9 @@ NormArgs args_of(const Call& call, const at::Tensor& x, const at::Tensor& entrie
   args.type = kernel_type(x);
   args.training = call.mode == Mode::kTrain;
   args.relu = call.activation == Activation::kRelu;
-  args.pooled = call.pooling == Pooling::k2x2;
+  args.pool = call.pooling == Pooling::k2x2   ? NormPool::k2x2
+              : call.pooling == Pooling::k3x3 ? NormPool::k3x3
+                                              : NormPool::kNone;
   args.eps = call.eps;
   args.momentum = call.momentum;
   args.entries = entries_of(entries);
@@ -72,9 +74,15 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     const auto options = x.options().dtype(wide);
     const at::Tensor wide_weight = as_wide(weight, wide), wide_bias = as_wide(bias, wide);
     const at::Tensor residual = given_residual ? for_kernel(*given_residual) : at::Tensor();
-    const int64_t scale = call.pooling == Pooling::k2x2 ? 2 : 1;
+    const auto pooled = [&](int64_t size) {
+      return call.pooling == Pooling::k2x2 ? size / 2 : call.pooling == Pooling::k3x3 ? (size + 1) / 2 : size;
+    };
     const at::Tensor out =
-        empty_lanes({x.size(0), x.size(1), x.size(2), x.size(3) / scale, x.size(4) / scale}, x.options());
+        empty_lanes({x.size(0), x.size(1), x.size(2), pooled(x.size(3)), pooled(x.size(4))}, x.options());
+    const bool keeps_winners = call.pooling == Pooling::k3x3;
+    const at::Tensor winner_values = keeps_winners ? empty_lanes(out.sizes(), x.options()) : at::Tensor();
+    const at::Tensor winners =
+        keeps_winners ? at::empty({out.numel()}, x.options().dtype(at::kByte)) : at::Tensor();
     const bool is_batch = call.kind == Kind::kBatch;
     const at::Tensor statistics = is_batch ? at::empty({2, x.size(0), x.size(2)}, options)
                                            : at::empty({2, x.size(0), x.size(1), call.groups}, options);
@@ -83,6 +91,8 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     NormArgs args = args_of(call, x, entries);
     args.out = stack_of(out);
     args.residual = stack_of(residual);
+    args.winner_values = stack_of(winner_values);
+    if (keeps_winners) args.winners = winners.data_ptr<uint8_t>();
     args.weight = stack_of(wide_weight);
     args.bias = stack_of(wide_bias);
     args.mean = statistics.select(0, 0).data_ptr();
@@ -102,8 +112,8 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
       C10_CUDA_CHECK(is_batch ? launch_batch_norm_forward(args, stream_of(x))
                               : launch_group_norm_forward(args, stream_of(x)));
     // Past a residual the ReLU is found again from the output, which the next layer keeps anyway.
-    ctx->save_for_backward(
-        {x, weight, bias, statistics, count, call.mask, entries, residual.defined() ? out : at::Tensor()});
+    ctx->save_for_backward({x, weight, bias, statistics, count, call.mask, entries,
+                            residual.defined() ? out : at::Tensor(), winner_values, winners});
     ctx->saved_data["kind"] = static_cast<int64_t>(call.kind);
     ctx->saved_data["mode"] = static_cast<int64_t>(call.mode);
     ctx->saved_data["activation"] = static_cast<int64_t>(call.activation);
@@ -139,6 +149,8 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     args.out = stack_of(grad);
     args.of_x = stack_of(of_x);
     args.y = stack_of(saved[7]);
+    args.winner_values = stack_of(saved[8]);
+    if (saved[9].defined()) args.winners = saved[9].data_ptr<uint8_t>();
     args.of_residual = stack_of(of_residual);
     args.weight = stack_of(wide_weight);
     args.bias = stack_of(wide_bias);
@@ -176,7 +188,7 @@ bool takes_norm_kernel(const at::Tensor& x) {
 
 at::Tensor batch_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                 const BatchNormCall& call) {
-  TORCH_CHECK(call.pooling == Pooling::kNone || (x.size(3) >= 2 && x.size(4) >= 2),
+  TORCH_CHECK(call.pooling != Pooling::k2x2 || (x.size(3) >= 2 && x.size(4) >= 2),
               "lane_batch_norm2d: x: want at least 2 x 2 pixels to pool, got ", x.sizes());
   return NormKernelFunction::apply(x, weight, bias, if_defined(call.residual),
                                    Call{.kind = Kind::kBatch,

@@ -64,39 +64,6 @@ struct MaxPoolKernelFunction : torch::autograd::Function<MaxPoolKernelFunction> 
   }
 };
 
-std::array<int64_t, 5> halved(const at::Tensor& x) {
-  return {x.size(0), x.size(1), x.size(2), (x.size(3) + 1) / 2, (x.size(4) + 1) / 2};
-}
-
-struct MaxPool3x3KernelFunction : torch::autograd::Function<MaxPool3x3KernelFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given) {
-    const c10::cuda::CUDAGuard guard(given.device());
-    const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
-    const at::Tensor out = empty_lanes(halved(x), x.options());
-    const at::Tensor winners = at::empty({out.numel()}, x.options().dtype(at::kByte));
-    PoolArgs args = args_of(x.sizes(), x, entries);
-    args.x = stack_of(x);
-    args.out = stack_of(out);
-    args.winners = winners.mutable_data_ptr<uint8_t>();
-    if (out.numel() > 0) C10_CUDA_CHECK(launch_max_pool3x3_forward(args, stream_of(x)));
-    ctx->saved_data["sizes"] = x.sizes();
-    ctx->save_for_backward({winners, entries});
-    return out;
-  }
-  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    const std::vector<int64_t> sizes = ctx->saved_data["sizes"].toIntVector();
-    const c10::cuda::CUDAGuard guard(grads[0].device());
-    const at::Tensor grad = for_kernel(grads[0]), of_x = empty_lanes(sizes, grad.options());
-    PoolArgs args = args_of(sizes, grad, saved[1]);
-    args.out = stack_of(grad);
-    args.of_x = stack_of(of_x);
-    args.winners = saved[0].data_ptr<uint8_t>();
-    if (of_x.numel() > 0) C10_CUDA_CHECK(launch_max_pool3x3_backward(args, stream_of(grad)));
-    return {of_x};
-  }
-};
-
 struct AveragePoolKernelFunction : torch::autograd::Function<AveragePoolKernelFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given) {
     const c10::cuda::CUDAGuard guard(given.device());
@@ -198,9 +165,6 @@ at::Tensor lane_max_pool2x2(const at::Tensor& x) {
 
 at::Tensor lane_max_pool3x3(const at::Tensor& x) {
   check_stacked(x, "lane_max_pool3x3", "x");
-#if ESPALIER_WITH_CUDA
-  if (takes_kernel(x)) return MaxPool3x3KernelFunction::apply(x);
-#endif
   return LaneMaxPoolFunction::apply(x, /*size=*/3);
 }
 

@@ -8,14 +8,18 @@ namespace espalier::lanes {
 
 at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options, MemoryFormat format) {
   TORCH_CHECK(!sizes.empty(), "empty_lanes: sizes: want [L,...], got ", sizes);
-  if (sizes.size() == 5) return empty_stacked(sizes, format, options);
+  if (sizes.size() == 5) {
+    const at::Tensor like = empty_stacked(sizes, format, options.device(at::kMeta));
+    at::Tensor made = at::empty({sizes[0] * like.stride(0)}, options);
+    return made.as_strided_(sizes, like.strides());
+  }
   // As images of one pixel a value: the same slabs, the same alignment.
   const int64_t values = c10::multiply_integers(sizes.slice(1));
-  const at::Tensor slabs = empty_stacked({sizes[0], 1, values, 1, 1}, MemoryFormat::kChannelsLast, options);
+  at::Tensor slabs = empty_stacked({sizes[0], 1, values, 1, 1}, MemoryFormat::kChannelsLast, options);
   std::vector<int64_t> strides(sizes.size(), 1);
   for (size_t axis = sizes.size() - 1; axis-- > 1;) strides[axis] = strides[axis + 1] * sizes[axis + 1];
   strides[0] = slabs.stride(0);
-  return slabs.as_strided(sizes, strides);
+  return slabs.as_strided_(sizes, strides);
 }
 
 at::Tensor zero_lanes(at::IntArrayRef sizes, const at::TensorOptions& options, MemoryFormat format) {

@@ -20,10 +20,11 @@ at::Tensor LiUnit::raw(at::TensorList x, const PathContext& context) const {
   return made;
 }
 
-at::Tensor LiUnit::forward(at::TensorList x, const PathContext& context, lanes::Activation activation) const {
+at::Tensor LiUnit::forward(at::TensorList x, const PathContext& context, lanes::Activation activation,
+                           lanes::Pooling pooling) const {
   const at::Tensor made = raw(x, context);
   RECORD_USER_SCOPE(norm_name);
-  return norm.forward(made, context.mode, context.keep, activation);
+  return norm.forward(made, context.mode, context.keep, activation, pooling);
 }
 
 at::Tensor LiUnit::forward_residual(const at::Tensor& x, const at::Tensor& residual,
@@ -34,7 +35,8 @@ at::Tensor LiUnit::forward_residual(const at::Tensor& x, const at::Tensor& resid
 }
 
 at::Tensor LiUnit::forward_stream(int64_t stream, const at::Tensor& x, const at::Tensor& residual,
-                                  lanes::Activation activation, lanes::Mode mode) const {
+                                  lanes::Activation activation, lanes::Mode mode,
+                                  lanes::Pooling pooling) const {
   const auto own = [&](const at::Tensor& stacked) { return stacked.narrow(0, stream, 1); };
   return lanes::lane_batch_norm2d(conv.forward_stream(stream, x), own(norm.weight.value()),
                                   own(norm.bias.value()),
@@ -43,6 +45,7 @@ at::Tensor LiUnit::forward_stream(int64_t stream, const at::Tensor& x, const at:
                                    .running_var = own(norm.running_var),
                                    .residual = residual,
                                    .activation = activation,
+                                   .pooling = pooling,
                                    .momentum = norm.momentum,
                                    .eps = norm.eps});
 }

@@ -30,13 +30,15 @@ struct LiUnit {
   LiUnit(const LiConvOptions& options, std::string conv_name, std::string norm_name,
          const at::TensorOptions& tensor_options, at::ScalarType compute);
 
-  // norm(conv(x)), past a ReLU where that is wanted, or added to a residual and past a ReLU.
-  at::Tensor forward(at::TensorList x, const PathContext& context, lanes::Activation activation) const;
+  // norm(conv(x)), past a ReLU and a pool where these are wanted, or added to a residual and past a ReLU.
+  at::Tensor forward(at::TensorList x, const PathContext& context, lanes::Activation activation,
+                     lanes::Pooling pooling = lanes::Pooling::kNone) const;
   at::Tensor forward_residual(const at::Tensor& x, const at::Tensor& residual,
                               const PathContext& context) const;
   // One stream alone, [1,B,C,H,W]; residual may be undefined. Its statistics alone move.
   at::Tensor forward_stream(int64_t stream, const at::Tensor& x, const at::Tensor& residual,
-                            lanes::Activation activation, lanes::Mode mode) const;
+                            lanes::Activation activation, lanes::Mode mode,
+                            lanes::Pooling pooling = lanes::Pooling::kNone) const;
 
   LiConv conv;
   lanes::LaneBatchNorm2d norm;  // of S+1 lanes

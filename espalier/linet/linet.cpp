@@ -92,11 +92,7 @@ LinetOutput Linet::forward(at::TensorList x, const LinetContext& context) {
   if (context.keep.defined()) path.keep = with_integrated(context.keep);
   if (context.mode == lanes::Mode::kTrain) num_batches_.add_(1);
 
-  at::Tensor h = stem_->forward(inputs, path, lanes::Activation::kRelu);
-  {
-    RECORD_USER_SCOPE("maxpool");
-    h = lanes::lane_max_pool3x3(h);
-  }
+  at::Tensor h = stem_->forward(inputs, path, lanes::Activation::kRelu, lanes::Pooling::k3x3);
   for (const auto& block : blocks_) h = block->forward(h, path);
   RECORD_USER_SCOPE("fc");
   const at::Tensor features = lanes::lane_global_average_pool(h);
@@ -108,8 +104,8 @@ LinetOutput Linet::forward(at::TensorList x, const LinetContext& context) {
 at::Tensor Linet::forward_stream(int64_t stream, const at::Tensor& x, lanes::Mode mode) {
   if (stream < 0 || stream >= num_streams())
     fail_usage("linet: stream: want 0 to {}, got {}", num_streams() - 1, stream);
-  at::Tensor h = stem_->forward_stream(stream, enter(stream, x), {}, lanes::Activation::kRelu, mode);
-  h = lanes::lane_max_pool3x3(h);
+  at::Tensor h = stem_->forward_stream(stream, enter(stream, x), {}, lanes::Activation::kRelu, mode,
+                                       lanes::Pooling::k3x3);
   for (const auto& block : blocks_) h = block->forward_stream(stream, h, mode);
   return lanes::lane_global_average_pool(h);
 }

@@ -24,7 +24,7 @@ Layer linear_layer(int64_t lanes, int64_t batch, int64_t in, int64_t out, bool h
 }
 
 void expect_linear_contracts() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     testing::expect_contracts(linear_layer(dice.roll(1, 5), dice.roll(1, 40), dice.roll(1, 40),

@@ -34,7 +34,7 @@ Layer loss_layer(int64_t lanes, int64_t batch, int64_t classes, double smoothing
 }
 
 void expect_loss_contracts() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const Layer layer = loss_layer(dice.roll(1, 5), dice.roll(1, 20), dice.roll(2, 12),

@@ -81,7 +81,7 @@ Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activat
 }
 
 void expect_batch_norm_contracts(int64_t most_channels) {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t lanes = dice.roll(1, 5), batch = dice.roll(3, 9);
@@ -95,7 +95,7 @@ void expect_batch_norm_contracts(int64_t most_channels) {
 }
 
 void expect_residual_contracts() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t lanes = dice.roll(1, 4), batch = dice.roll(3, 9);
@@ -135,7 +135,8 @@ TEST(LaneBatchNormCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
 
 // Norm, ReLU and pool as one; inputs as batch_norm_layer's. Rounded narrow values may tie or swap, so which
 // of a window's values wins is compared in wide types.
-Layer pooled_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask) {
+Layer pooled_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask,
+                   Pooling pooling) {
   Layer layer = batch_norm_layer(sizes, mode, activation, mask);
   layer.stacked = [=](const Tensors& in) {
     const auto options = in[1].options().requires_grad(false);
@@ -150,7 +151,7 @@ Layer pooled_layer(at::IntArrayRef sizes, Mode mode, Activation activation, cons
          .running_mean = mean.to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
          .running_var = var.to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat),
          .activation = activation,
-         .pooling = Pooling::k2x2});
+         .pooling = pooling});
   };
   layer.torch = [=](const Tensors& in) {
     const at::Tensor normed = activated(
@@ -162,21 +163,23 @@ Layer pooled_layer(at::IntArrayRef sizes, Mode mode, Activation activation, cons
                        F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(mode == Mode::kTrain));
                  }),
         activation);
-    return at::max_pool2d(normed, {2, 2});
+    return pooling == Pooling::k2x2 ? at::max_pool2d(normed, {2, 2})
+                                    : at::max_pool2d(normed, {3, 3}, {2, 2}, {1, 1});
   };
   return layer;
 }
 
-void expect_pooled_contracts() {
-  for (uint64_t seed = 0; seed < 16; ++seed) {
+void expect_pooled_contracts(Pooling pooling) {
+  const int64_t least = pooling == Pooling::k2x2 ? 2 : 1;
+  for (uint64_t seed = 0; seed < testing::num_seeds(16); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t lanes = dice.roll(1, 4), batch = dice.roll(3, 9);
     const at::Tensor mask = dice.roll(0, 2) > 0 ? random_mask(lanes, batch, 3) : at::Tensor();
     const Layer layer = pooled_layer({lanes, batch, dice.roll(0, 1) ? dice.roll(1, 9) : 8 * dice.roll(1, 6),
-                                      dice.roll(2, 9), dice.roll(2, 9)},
+                                      dice.roll(least, 9), dice.roll(least, 9)},
                                      dice.roll(0, 2) > 0 ? Mode::kTrain : Mode::kEvaluate,
-                                     dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask);
+                                     dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask, pooling);
     testing::expect_equals_torch(layer, {at::kFloat});
     testing::expect_same_alone(layer);
     testing::expect_isolated(layer);
@@ -185,13 +188,15 @@ void expect_pooled_contracts() {
 }
 
 TEST(LaneBatchNorm, PoolsAsTorchDoesAfterIt) {
-  expect_pooled_contracts();
+  expect_pooled_contracts(Pooling::k2x2);
+  expect_pooled_contracts(Pooling::k3x3);
 }
 
 TEST(LaneBatchNormCuda, PoolsAsTorchDoesAfterIt) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const testing::OnCuda cuda;
-  expect_pooled_contracts();
+  expect_pooled_contracts(Pooling::k2x2);
+  expect_pooled_contracts(Pooling::k3x3);
 }
 
 TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
@@ -282,7 +287,7 @@ TEST(LaneBatchNorm, HasTheGradientsOfFiniteDifferences) {
 }
 
 void expect_group_norm_contracts() {
-  for (uint64_t seed = 0; seed < 16; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(16); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t lanes = dice.roll(1, 5), batch = dice.roll(1, 7), groups = dice.roll(1, 4);

@@ -13,7 +13,7 @@ using testing::random_lanes;
 using testing::Tensors;
 
 void expect_max_pool_contracts() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     testing::expect_contracts(
@@ -36,7 +36,7 @@ TEST(LaneMaxPoolCuda, EqualsTorchLaneByLaneOverRandomShapes) {
 }
 
 void expect_max_pool3x3_contracts() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     testing::expect_contracts(
@@ -52,18 +52,12 @@ TEST(LaneMaxPool3x3, EqualsTorchLaneByLaneOverRandomShapes) {
   expect_max_pool3x3_contracts();
 }
 
-TEST(LaneMaxPool3x3Cuda, EqualsTorchLaneByLaneOverRandomShapes) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  const testing::OnCuda cuda;
-  expect_max_pool3x3_contracts();
-}
-
 TEST(LaneMaxPool, RefusesImagesOfOneRow) {
   EXPECT_ERROR(lane_max_pool2x2(random_lanes({2, 3, 4, 1, 5})), c10::Error, "x", "2 x 2", "[2, 3, 4, 1, 5]");
 }
 
 void expect_average_pool_contracts() {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     testing::expect_contracts(
