@@ -19,7 +19,7 @@ constexpr int kTaps = 9;
 constexpr int kStrip = 4;
 
 // What the product kernel reads and writes: x and out, or the other way around.
-struct Product {
+struct DepthwiseProduct {
   int32_t batch, channels;
   int32_t height, width;          // of what is read
   int32_t out_height, out_width;  // of what is written
@@ -30,7 +30,7 @@ struct Product {
 };
 
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kThreads) product_kernel(Product args) {
+__global__ void __launch_bounds__(kThreads) product_kernel(DepthwiseProduct args) {
   using W = wide_t<T>;
   using S = sum_t<T>;
   extern __shared__ __align__(16) uint8_t raw[];
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) product_kernel(Product args) {
   }
 }
 
-cudaError_t launch_product(const Product& args, KernelType type, int lanes, cudaStream_t stream) {
+cudaError_t launch_product(const DepthwiseProduct& args, KernelType type, int lanes, cudaStream_t stream) {
   return for_type(type, [&](auto value) {
     using T = decltype(value);
     constexpr int kVector = 16 / sizeof(T);
@@ -230,14 +230,14 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(DepthwiseArgs args,
 }  // namespace
 
 cudaError_t launch_depthwise_forward(const DepthwiseArgs& args, cudaStream_t stream) {
-  const Product product{args.batch,     args.channels, args.height, args.width, args.out_height,
-                        args.out_width, args.padding,  false,       args.x,     args.out,
-                        args.weight,    args.bias,     args.entries};
+  const DepthwiseProduct product{args.batch,     args.channels, args.height, args.width, args.out_height,
+                                 args.out_width, args.padding,  false,       args.x,     args.out,
+                                 args.weight,    args.bias,     args.entries};
   return launch_product(product, args.type, args.lanes, stream);
 }
 
 cudaError_t launch_depthwise_backward_data(const DepthwiseArgs& args, cudaStream_t stream) {
-  const Product product{
+  const DepthwiseProduct product{
       args.batch, args.channels, args.out_height, args.out_width, args.height, args.width,  2 - args.padding,
       true,       args.out,      args.x,          args.weight,    Stack{},     args.entries};
   return launch_product(product, args.type, args.lanes, stream);

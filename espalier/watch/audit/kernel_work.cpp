@@ -15,10 +15,12 @@ struct Sign {
 constexpr Sign kSigns[] = {
     {"::NormArgs", WorkKind::kNorm},
     {"::ConvArgs", WorkKind::kConvolution},
+    {"::Depthwise", WorkKind::kConvolution},
     {"::PoolArgs", WorkKind::kPooling},
     {"::LinearArgs", WorkKind::kMatrixProduct},
     {"::LossArgs", WorkKind::kElementwise},
     {"::ParameterTable", WorkKind::kElementwise},
+    {"espalier::grow::", WorkKind::kElementwise},
     {"batch_norm", WorkKind::kNorm},
     {"bn_fw", WorkKind::kNorm},
     {"bn_bw", WorkKind::kNorm},
