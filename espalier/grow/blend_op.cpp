@@ -7,6 +7,9 @@
 
 #include "espalier/core/seed_stage.h"
 #include "espalier/grow/each_lane.h"
+#if ESPALIER_WITH_CUDA
+#include "espalier/grow/blend_op_cuda.h"
+#endif
 
 namespace espalier::grow {
 namespace {
@@ -175,25 +178,55 @@ void check(const at::Tensor& h, const BlendTable& table, const char* function) {
               ": entries: want at least one, got ", table.entries.sizes());
 }
 
+void check(const at::Tensor& h, const Grown& stack) {
+  check(h, stack.table, "lane_blend");
+  std::vector<int64_t> sizes = h.sizes().vec();
+  sizes[0] = stack.table.entries.size(0);
+  lanes::check_stacked(stack.seeds, "lane_blend", "seeds");
+  lanes::check_sizes(stack.seeds, sizes, "lane_blend", "seeds", "[E,B,C,H,W]");
+  TORCH_CHECK(stack.seeds.scalar_type() == h.scalar_type(), "lane_blend: seeds: want ", h.scalar_type(),
+              " as h, got ", stack.seeds.scalar_type());
+  if (stack.gates.defined())
+    lanes::check_sizes(stack.gates, {sizes[0], sizes[1]}, "lane_blend", "gates", "[E,B]");
+}
+
 }  // namespace
 
 Selected lane_select(const at::Tensor& h, const BlendTable& table) {
-  check(h, table, "lane_select");
-  const tensor_list selected = SelectFunction::apply(h, table);
-  return {selected[0], selected[1]};
+  const SelectedAll selected = lane_select(h, std::vector{table});
+  return {selected.through, selected.inputs[0]};
 }
 
 at::Tensor lane_blend(const at::Tensor& h, const at::Tensor& seeds, const at::Tensor& gates,
                       const BlendTable& table) {
-  check(h, table, "lane_blend");
-  std::vector<int64_t> sizes = h.sizes().vec();
-  sizes[0] = table.entries.size(0);
-  lanes::check_stacked(seeds, "lane_blend", "seeds");
-  lanes::check_sizes(seeds, sizes, "lane_blend", "seeds", "[E,B,C,H,W]");
-  TORCH_CHECK(seeds.scalar_type() == h.scalar_type(), "lane_blend: seeds: want ", h.scalar_type(),
-              " as h, got ", seeds.scalar_type());
-  if (gates.defined()) lanes::check_sizes(gates, {sizes[0], sizes[1]}, "lane_blend", "gates", "[E,B]");
-  return BlendFunction::apply(h, seeds, gates.defined() ? std::optional(gates) : std::nullopt, table);
+  return lane_blend(h, std::vector<Grown>{{seeds, gates, table}});
+}
+
+SelectedAll lane_select(const at::Tensor& h, const std::vector<BlendTable>& tables) {
+  for (const BlendTable& table : tables) check(h, table, "lane_select");
+#if ESPALIER_WITH_CUDA
+  if (takes_blend_cuda(h)) return select_by_cuda(h, tables);
+#endif
+  // One after the other: each op has one consumer, so no gradient is left for autograd to add.
+  SelectedAll all{.through = h};
+  for (const BlendTable& table : tables) {
+    const tensor_list selected = SelectFunction::apply(all.through, table);
+    all.through = selected[0];
+    all.inputs.push_back(selected[1]);
+  }
+  return all;
+}
+
+at::Tensor lane_blend(const at::Tensor& h, const std::vector<Grown>& stacks) {
+  for (const Grown& stack : stacks) check(h, stack);
+#if ESPALIER_WITH_CUDA
+  if (takes_blend_cuda(h)) return blend_by_cuda(h, stacks);
+#endif
+  at::Tensor through = h;
+  for (const Grown& stack : stacks)
+    through = BlendFunction::apply(
+        through, stack.seeds, stack.gates.defined() ? std::optional(stack.gates) : std::nullopt, stack.table);
+  return through;
 }
 
 }  // namespace espalier::grow

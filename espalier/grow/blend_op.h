@@ -9,9 +9,14 @@
 //   once.
 // - h has one consumer: its two gradients are added here, lane by lane, in the layout of a stack, and not by
 //   autograd.
+// - On CUDA one kernel does all stacks of a slot in a pass (one more a stack gathers its entries), and an
+// empty
+//   entry costs next to nothing: neither its input nor its gradients are written there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <vector>
 
 namespace espalier::grow {
 
@@ -39,5 +44,19 @@ Selected lane_select(const at::Tensor& h, const BlendTable& table);
 // Returns [L,B,C,H,W] as h lies.
 at::Tensor lane_blend(const at::Tensor& h, const at::Tensor& seeds, const at::Tensor& gates,
                       const BlendTable& table);
+
+// The same for all stacks of a slot. A lane is in one of them at most; their tables have the slot's
+// coefficients in common.
+struct SelectedAll {
+  at::Tensor through;
+  std::vector<at::Tensor> inputs;  // one a stack
+};
+SelectedAll lane_select(const at::Tensor& h, const std::vector<BlendTable>& tables);
+
+struct Grown {
+  at::Tensor seeds, gates;  // as lane_blend() takes them
+  BlendTable table;
+};
+at::Tensor lane_blend(const at::Tensor& h, const std::vector<Grown>& stacks);
 
 }  // namespace espalier::grow

@@ -10,10 +10,15 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "espalier/grow/each_lane.h"
+#include "espalier/lanes/active_lanes.h"
+#if ESPALIER_WITH_CUDA
+#include "espalier/grow/lane_branch_cuda.h"
+#endif
 
 namespace espalier::grow {
 namespace {
 
+using lanes::active_entries;
 using lanes::check_sizes;
 using lanes::check_stacked;
 using lanes::sum_type;
@@ -23,12 +28,17 @@ using torch::autograd::tensor_list;
 struct ForkFunction : torch::autograd::Function<ForkFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x) {
     ctx->set_materialize_grads(false);
+    ctx->save_for_backward({active_entries(x.size(0))});
     return {same(x), same(x)};
   }
 
-  static tensor_list backward(AutogradContext* /*ctx*/, const tensor_list& grads) {
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     if (!grads[0].defined()) return {grads[1]};
     if (!grads[1].defined()) return {grads[0]};
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(grads[0]))
+      return {formula_by_cuda(Formula::kSum, grads[0], grads[1], grads[0], ctx->get_saved_variables()[0])};
+#endif
     at::Tensor sum = stacked_like(grads[0]);
     at::add_out(sum, grads[0], grads[1]);
     return {sum};
@@ -37,45 +47,83 @@ struct ForkFunction : torch::autograd::Function<ForkFunction> {
 
 struct ResidualFunction : torch::autograd::Function<ResidualFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& y, Residual kind) {
-    at::Tensor out = stacked_like(x);
-    at::add_out(out, x, kind == Residual::kRectifiedSum ? y.relu() : y);
-    if (kind == Residual::kSumRelu) out.relu_();
+    const at::Tensor entries = active_entries(x.size(0));
+    const at::Tensor out = sum_of(x, y, kind, entries);
     ctx->saved_data["kind"] = static_cast<int64_t>(kind);
-    if (kind == Residual::kSumRelu) ctx->save_for_backward({out});
-    if (kind == Residual::kRectifiedSum) ctx->save_for_backward({y});
+    if (kind == Residual::kSumRelu) ctx->save_for_backward({out, entries});
+    if (kind == Residual::kRectifiedSum) ctx->save_for_backward({y, entries});
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto kind = static_cast<Residual>(ctx->saved_data["kind"].toInt());
     if (kind == Residual::kSum) return {grads[0], grads[0], at::Tensor()};
-    const at::Tensor saved = ctx->get_saved_variables()[0];
-    at::Tensor grad = stacked_like(saved);
-    if (kind == Residual::kSumRelu) {
-      at::threshold_backward_out(grad, grads[0], saved, 0);
-      return {grad, grad, at::Tensor()};
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor grad = past_relu(grads[0], saved[0], kind, saved[1]);
+    return {kind == Residual::kSumRelu ? grad : grads[0], grad, at::Tensor()};
+  }
+
+ private:
+  static at::Tensor sum_of(const at::Tensor& x, const at::Tensor& y, Residual kind,
+                           [[maybe_unused]] const at::Tensor& entries) {
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(x)) {
+      const Formula formula = kind == Residual::kSum       ? Formula::kSum
+                              : kind == Residual::kSumRelu ? Formula::kSumRelu
+                                                           : Formula::kSumRectified;
+      return formula_by_cuda(formula, x, y, x, entries);
     }
-    grad.copy_(grads[0]);
-    grad.masked_fill_(saved < 0, 0);
-    return {grads[0], grad, at::Tensor()};
+#endif
+    at::Tensor out = stacked_like(x);
+    at::add_out(out, x, kind == Residual::kRectifiedSum ? y.relu() : y);
+    if (kind == Residual::kSumRelu) out.relu_();
+    return out;
+  }
+
+  // saved: the output of kSumRelu, the y of kRectifiedSum.
+  static at::Tensor past_relu(const at::Tensor& grad, const at::Tensor& saved, Residual kind,
+                              [[maybe_unused]] const at::Tensor& entries) {
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(saved))
+      return formula_by_cuda(kind == Residual::kSumRelu ? Formula::kWhereOutput : Formula::kWhereRectified,
+                             grad, saved, saved, entries);
+#endif
+    at::Tensor passed = stacked_like(saved);
+    if (kind == Residual::kSumRelu) {
+      at::threshold_backward_out(passed, grad, saved, 0);
+    } else {
+      passed.copy_(grad);
+      passed.masked_fill_(saved < 0, 0);
+    }
+    return passed;
   }
 };
 
 struct MixFunction : torch::autograd::Function<MixFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& y,
                             const at::Tensor& t) {
+    const at::Tensor entries = active_entries(x.size(0));
+    ctx->save_for_backward({x, y, t, entries});
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(x)) return mix_by_cuda(x, y, t, entries);
+#endif
     at::Tensor out = stacked_like(x);
     each_lane(x, [&](auto cut, int64_t) {
       const at::Tensor from = wide(cut(x));
       cut(out).copy_(from + lanes::per_lane(cut(t).select(1, 0), from) * (wide(cut(y)) - from));
     });
-    ctx->save_for_backward({x, y, t});
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &y = saved[1], &t = saved[2];
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(x)) {
+      const auto [of_x, of_y, of_t] = mix_backward_by_cuda(grads[0], x, y, t, saved[3]);
+      return {of_x, of_y, of_t};
+    }
+#endif
     const at::Tensor of_x = stacked_like(x), of_y = stacked_like(y), of_t = stacked_like(t);
     each_lane(x, [&](auto cut, int64_t) {
       const at::Tensor grad = wide(cut(grads[0]));
@@ -91,17 +139,27 @@ struct MixFunction : torch::autograd::Function<MixFunction> {
 
 struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& scale) {
+    const at::Tensor entries = active_entries(x.size(0));
+    ctx->save_for_backward({x, scale, entries});
+#if ESPALIER_WITH_CUDA
+    if (takes_scale_cuda(x)) return scale_by_cuda(x, scale, entries);
+#endif
     at::Tensor out = stacked_like(x);
     each_lane(x, [&](auto cut, int64_t) {
       cut(out).copy_(wide(cut(x)) * wide(cut(scale)).unsqueeze(-1).unsqueeze(-1));
     });
-    ctx->save_for_backward({x, scale});
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &scale = saved[1];
+#if ESPALIER_WITH_CUDA
+    if (takes_scale_cuda(x)) {
+      const auto [of_x, of_scale] = scale_backward_by_cuda(grads[0], x, scale, saved[2]);
+      return {of_x, of_scale};
+    }
+#endif
     const at::Tensor of_x = stacked_like(x), of_scale = stacked_like(scale);
     each_lane(x, [&](auto cut, int64_t) {
       const at::Tensor grad = wide(cut(grads[0]));
@@ -115,6 +173,29 @@ struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
 
 struct CurveFunction : torch::autograd::Function<CurveFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Curve curve) {
+    const at::Tensor entries = active_entries(x.size(0));
+    const at::Tensor out = value_of(x, curve, entries);
+    ctx->save_for_backward({out, entries});
+    ctx->saved_data["curve"] = static_cast<int64_t>(curve);
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto curve = static_cast<Curve>(ctx->saved_data["curve"].toInt());
+    const auto saved = ctx->get_saved_variables();
+    return {times_slope(grads[0], saved[0], curve, saved[1]), at::Tensor()};
+  }
+
+ private:
+  static at::Tensor value_of(const at::Tensor& x, Curve curve, [[maybe_unused]] const at::Tensor& entries) {
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(x)) {
+      const Formula formula = curve == Curve::kRelu      ? Formula::kRelu
+                              : curve == Curve::kSigmoid ? Formula::kSigmoid
+                                                         : Formula::kTanh;
+      return formula_by_cuda(formula, x, {}, x, entries);
+    }
+#endif
     at::Tensor out = stacked_like(x);
     each_lane(x, [&](auto cut, int64_t) {
       at::Tensor to = cut(out);
@@ -122,24 +203,35 @@ struct CurveFunction : torch::autograd::Function<CurveFunction> {
       if (curve == Curve::kSigmoid) at::sigmoid_out(to, cut(x));
       if (curve == Curve::kTanh) at::tanh_out(to, cut(x));
     });
-    ctx->save_for_backward({out});
-    ctx->saved_data["curve"] = static_cast<int64_t>(curve);
     return out;
   }
 
-  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    const auto curve = static_cast<Curve>(ctx->saved_data["curve"].toInt());
-    const at::Tensor out = ctx->get_saved_variables()[0];
+  static at::Tensor times_slope(const at::Tensor& grad, const at::Tensor& out, Curve curve,
+                                [[maybe_unused]] const at::Tensor& entries) {
+#if ESPALIER_WITH_CUDA
+    if (takes_branch_cuda(out)) {
+      const Formula formula = curve == Curve::kRelu      ? Formula::kWhereOutput
+                              : curve == Curve::kSigmoid ? Formula::kSigmoidSlope
+                                                         : Formula::kTanhSlope;
+      return formula_by_cuda(formula, grad, out, out, entries);
+    }
+#endif
     at::Tensor of_x = stacked_like(out);
     each_lane(out, [&](auto cut, int64_t) {
       at::Tensor to = cut(of_x);
-      if (curve == Curve::kRelu) at::threshold_backward_out(to, cut(grads[0]), cut(out), 0);
-      if (curve == Curve::kSigmoid) at::sigmoid_backward_out(to, cut(grads[0]), cut(out));
-      if (curve == Curve::kTanh) at::tanh_backward_out(to, cut(grads[0]), cut(out));
+      if (curve == Curve::kRelu) at::threshold_backward_out(to, cut(grad), cut(out), 0);
+      if (curve == Curve::kSigmoid) at::sigmoid_backward_out(to, cut(grad), cut(out));
+      if (curve == Curve::kTanh) at::tanh_backward_out(to, cut(grad), cut(out));
     });
-    return {of_x, at::Tensor()};
+    return of_x;
   }
 };
+
+void check_branch(const at::Tensor& y, const at::Tensor& x, const char* function) {
+  check_sizes(y, x.sizes(), function, "y", "[E,B,C,H,W]");
+  TORCH_CHECK(y.scalar_type() == x.scalar_type(), function, ": y: want ", x.scalar_type(), " as x, got ",
+              y.scalar_type());
+}
 
 }  // namespace
 
@@ -150,13 +242,13 @@ std::pair<at::Tensor, at::Tensor> lane_fork(const at::Tensor& x) {
 
 at::Tensor lane_residual(const at::Tensor& x, const at::Tensor& y, Residual kind) {
   check_stacked(x, "lane_residual", "x");
-  check_sizes(y, x.sizes(), "lane_residual", "y", "[E,B,C,H,W]");
+  check_branch(y, x, "lane_residual");
   return ResidualFunction::apply(x, y, kind);
 }
 
 at::Tensor lane_mix(const at::Tensor& x, const at::Tensor& y, const at::Tensor& t) {
   check_stacked(x, "lane_mix", "x");
-  check_sizes(y, x.sizes(), "lane_mix", "y", "[E,B,C,H,W]");
+  check_branch(y, x, "lane_mix");
   check_sizes(t, {x.size(0), 1}, "lane_mix", "t", "[E,1]");
   return MixFunction::apply(x, y, t);
 }

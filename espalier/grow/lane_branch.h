@@ -3,7 +3,8 @@
 // Kept true: entries never mix, and an entry's bits are those it has alone; outputs and gradients are born
 // stacked, in x's memory format. (torch's own sums would close the gaps between lanes, and CPU kernels round
 // by alignment; its tanh and sigmoid round differently in a vector and at its tail.) Arithmetic is in f32,
-// f64 for f64, and rounded once. Differentiable once.
+// f64 for f64, and rounded once. Differentiable once. On CUDA a pass is one kernel, and one more where it
+// sums over a whole entry; empty entries (lanes/active_lanes.h) are left out there.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -145,30 +145,24 @@ bool Population::holds(int64_t slot) const {
   return any;
 }
 
-// Lanes are gathered for one stack after the other and blended back likewise: each op has one consumer, so no
-// gradient is left for autograd to add.
 at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
   const Slot& here = *slots_[static_cast<size_t>(slot)];
-  struct Grown {
-    BlendTable table;
-    SeedStack::Output output;
-  };
-  std::vector<Grown> grown;
-  at::Tensor through = h;
-  here.each_used([&](SeedStack& stack) {
-    const BlendTable table{.entries = stack.entries(),
-                           .entry_of_lane = stack.entry_of_lane(),
-                           .amplitude = here.amplitude.device,
-                           .blend_operator = here.blend_operator.device,
-                           .isolated = here.isolated.device,
-                           .without = without_.defined() ? without_.select(1, slot) : at::Tensor()};
-    const Selected selected = lane_select(through, table);
-    through = selected.through;
-    grown.push_back({table, stack.forward(selected.input, mode_)});
+  std::vector<BlendTable> tables;
+  here.each_used([&](const SeedStack& stack) {
+    tables.push_back({.entries = stack.entries(),
+                      .entry_of_lane = stack.entry_of_lane(),
+                      .amplitude = here.amplitude.device,
+                      .blend_operator = here.blend_operator.device,
+                      .isolated = here.isolated.device,
+                      .without = without_.defined() ? without_.select(1, slot) : at::Tensor()});
   });
-  for (const Grown& each : grown)
-    through = lane_blend(through, each.output.seeds, each.output.gates, each.table);
-  return through;
+  const SelectedAll selected = lane_select(h, tables);
+  std::vector<Grown> grown;
+  here.each_used([&](SeedStack& stack) {
+    const SeedStack::Output output = stack.forward(selected.inputs[grown.size()], mode_);
+    grown.push_back({output.seeds, output.gates, tables[grown.size()]});
+  });
+  return lane_blend(selected.through, grown);
 }
 
 std::string Population::signature() const {

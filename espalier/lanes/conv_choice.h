@@ -3,7 +3,8 @@
 //
 // Kept true: once chosen, a pass and shape is always done the same way, for the life of the process; nothing
 // is measured while a step is being captured, nor with kFixed, whose choices depend on the shape alone and
-// are deterministic.
+// are deterministic. Stacks of seeds, which may have empty entries (active_lanes.h), are not measured either:
+// the kernel of all lanes takes what it can of them, since cuDNN would compute the empty ones too.
 #pragma once
 
 #include <map>

@@ -1,7 +1,7 @@
-// Channels-last stacks have passes of their own: all of narrow types on CUDA (lane_conv_cuda.h), the weights'
-// gradient on the CPU (conv_weight_cpu.h). Everything else: a loop over lanes, without TF32, since fp32 means
-// fp32; ATen's convolutions and their gradients return tensors of their own, so each is copied into its slice
-// of the stacked result.
+// Channels-last stacks have passes of their own: all of narrow types on CUDA (lane_conv_cuda.h), depthwise
+// ones of any type there (lane_conv_depthwise.h), the weights' gradient on the CPU (conv_weight_cpu.h).
+// Everything else: a loop over lanes, without TF32, since fp32 means fp32; ATen's convolutions and their
+// gradients return tensors of their own, so each is copied into its slice of the stacked result.
 #include "espalier/lanes/lane_conv_passes.h"
 
 #include <ATen/Context.h>
@@ -15,6 +15,7 @@
 #include "espalier/lanes/lane_tensor.h"
 #if ESPALIER_WITH_CUDA
 #include "espalier/lanes/lane_conv_cuda.h"
+#include "espalier/lanes/lane_conv_depthwise.h"
 #endif
 
 namespace espalier::lanes {
@@ -37,6 +38,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lane_gradients(const at::Tensor& 
 void conv_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const ConvGeometry& geometry, const at::Tensor& entries, const at::Tensor& out) {
 #if ESPALIER_WITH_CUDA
+  if (takes_depthwise_cuda(x, weight, geometry))
+    return depthwise_by_cuda(ConvPass::kForward, x, weight, out, bias, geometry, entries);
   if (takes_conv_cuda(x, weight))
     return conv_by_cuda(ConvPass::kForward, x, weight, out, bias, geometry, entries);
 #endif
@@ -54,6 +57,8 @@ void conv_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 void conv_backward_data(const at::Tensor& grad, const at::Tensor& weight, const ConvGeometry& geometry,
                         const at::Tensor& entries, const at::Tensor& of_x) {
 #if ESPALIER_WITH_CUDA
+  if (takes_depthwise_cuda(of_x, weight, geometry))
+    return depthwise_by_cuda(ConvPass::kData, of_x, weight, grad, {}, geometry, entries);
   if (takes_conv_cuda(of_x, weight))
     return conv_by_cuda(ConvPass::kData, of_x, weight, grad, {}, geometry, entries);
 #endif
@@ -68,6 +73,8 @@ void conv_backward_data(const at::Tensor& grad, const at::Tensor& weight, const 
 void conv_backward_weight(const at::Tensor& grad, const at::Tensor& x, const ConvGeometry& geometry,
                           const at::Tensor& entries, const at::Tensor& of_weight) {
 #if ESPALIER_WITH_CUDA
+  if (takes_depthwise_cuda(x, of_weight, geometry))
+    return depthwise_by_cuda(ConvPass::kWeight, x, of_weight, grad, {}, geometry, entries);
   if (takes_conv_cuda(x, of_weight))
     return conv_by_cuda(ConvPass::kWeight, x, of_weight, grad, {}, geometry, entries);
 #endif

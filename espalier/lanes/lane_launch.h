@@ -50,10 +50,10 @@ inline bool is_vector_aligned(const at::Tensor& lanes) {
 }
 
 // The stack as kernels want it: itself, or a copy of one that torch laid out.
-inline at::Tensor for_kernel(const at::Tensor& stacked) {
-  const at::Tensor lanes = as_lanes(stacked, MemoryFormat::kChannelsLast);
+inline at::Tensor for_kernel(const at::Tensor& stacked, MemoryFormat format = MemoryFormat::kChannelsLast) {
+  const at::Tensor lanes = as_lanes(stacked, format);
   if (is_vector_aligned(lanes)) return lanes;
-  const at::Tensor copy = empty_lanes(lanes.sizes(), lanes.options());
+  const at::Tensor copy = empty_lanes(lanes.sizes(), lanes.options(), format);
   copy.copy_(lanes);
   return copy;
 }

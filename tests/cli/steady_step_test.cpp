@@ -3,23 +3,23 @@
 
 #include "espalier/watch/audit/layout_audit.h"
 #include "tests/grow/grown.h"
+#include "tests/support/cuda.h"
 #include "tests/train/small_population.h"
 
 namespace espalier {
 namespace {
 
-void expect_no_conversion(train::PopulationTrainer& trainer, SeedStage stage) {
+void expect_no_conversion(train::PopulationTrainer& trainer, c10::Device device, SeedStage stage) {
   ASSERT_EQ(trainer.lifecycle().at(1, 0).stage, stage);
   train::TrainStep& step = trainer.step();
   step.follow(trainer.population().apply(trainer.lifecycle().states()));
   step.begin_epoch(0);
   step.run();  // makes what is made once
-  const watch::LayoutReport report = watch::audit_layout(at::kCPU, 1, [&] { step.run(); });
+  const watch::LayoutReport report = watch::audit_layout(device, 1, [&] { step.run(); });
   EXPECT_EQ(report.num_conversions(), 0) << name_of(stage) << "\n" << report.text();
 }
 
-TEST(SteadyStep, ConvertsNoLayoutWhateverHasGrown) {
-  const train::PopulationOptions options = train::testing::small_options(2);
+void expect_no_conversion_whatever_has_grown(const train::PopulationOptions& options, c10::Device device) {
   train::PopulationTrainer trainer(options, train::testing::small_setup(options));
   grow::Lifecycle& life = trainer.lifecycle();
   const std::vector<std::string> blueprints = trainer.population().blueprints().names();
@@ -30,12 +30,26 @@ TEST(SteadyStep, ConvertsNoLayoutWhateverHasGrown) {
       life.reset_lane(1);
       life.germinate(1, 0, {.blueprint = static_cast<int32_t>(blueprint), .blend_operator = blend});
       life.begin_epoch();
-      expect_no_conversion(trainer, SeedStage::kTraining);
+      expect_no_conversion(trainer, device, SeedStage::kTraining);
       for (int epoch = 0; epoch < 2; ++epoch) life.begin_epoch();
       ASSERT_TRUE(life.advance(1, 0, grow::testing::healthy()).passed());
       life.begin_epoch();
-      expect_no_conversion(trainer, SeedStage::kBlending);
+      expect_no_conversion(trainer, device, SeedStage::kBlending);
     }
+}
+
+TEST(SteadyStep, ConvertsNoLayoutWhateverHasGrown) {
+  expect_no_conversion_whatever_has_grown(train::testing::small_options(2), at::kCPU);
+}
+
+// Eagerly: in a replayed graph only kernels are seen.
+TEST(SteadyStepCuda, ConvertsNoLayoutWhateverHasGrown) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  train::PopulationOptions options = train::testing::small_options(2);
+  options.device = "cuda";
+  options.graphs = false;
+  options.precision = "bf16";
+  expect_no_conversion_whatever_has_grown(options, c10::Device(c10::kCUDA, 0));
 }
 
 }  // namespace

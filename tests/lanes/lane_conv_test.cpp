@@ -1,6 +1,7 @@
 #include "espalier/lanes/lane_conv.h"
 
 #include "espalier/core/error.h"
+#include "espalier/lanes/active_lanes.h"
 #include "espalier/lanes/lane_gradients.h"
 #include "tests/lanes/lane_compare.h"
 #include "tests/support/cuda.h"
@@ -92,6 +93,58 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneWhereItIsFolded) {
   set_conv_choosing(ConvChoosing::kMeasure);
   EXPECT_EQ(conv_choices().at("weight 1x3x3x61x70 64 filters 7x7 stride 2 padding 3 groups 1 BFloat16"),
             "folded");
+}
+
+// One filter a channel, of every type: odd sizes, padding of nothing to more than the half of a filter,
+// channels that are whole vectors and that are not, more than one block takes, one pixel.
+TEST(LaneConvCuda, EqualsTorchLaneByLaneOverDepthwiseShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  const auto depthwise = [](int64_t lanes, int64_t batch, int64_t channels, int64_t height, int64_t width,
+                            int64_t padding, bool has_bias) {
+    return conv_layer({lanes, batch, channels, height, width}, {lanes, channels, 1, 3, 3},
+                      {.padding = padding, .groups = channels}, has_bias);
+  };
+  for (uint64_t seed = 0; seed < testing::num_seeds(16); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const int64_t channels = dice.roll(0, 1) ? 8 * dice.roll(1, 6) : dice.roll(2, 21);
+    testing::expect_contracts(depthwise(dice.roll(1, 4), dice.roll(1, 7), channels, dice.roll(3, 13),
+                                        dice.roll(3, 13), dice.roll(0, 2), dice.roll(0, 1) == 1));
+  }
+  testing::expect_contracts(depthwise(3, 5, 8, 1, 1, 1, false));
+  testing::expect_contracts(depthwise(2, 3, 16, 2, 5, 1, true));
+  testing::expect_contracts(depthwise(1, 3, 136, 4, 4, 1, false));
+  testing::expect_contracts(depthwise(2, 70, 8, 19, 33, 1, false));  // several parts of a weight's gradient
+}
+
+// Entries that are not there change nothing for those that are; and nothing is measured, since only the
+// kernel of all lanes leaves them out.
+TEST(LaneConvCuda, LeavesOutEmptyEntriesForwardAndBackward) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  for (const int64_t groups : {1, 16}) {
+    const Layer layer =
+        conv_layer({4, 3, 16, 6, 7}, {4, 16, 16 / groups, 3, 3}, {.padding = 1, .groups = groups}, false);
+    const at::Tensor grad = testing::output_grad(layer);
+    const auto run = [&] {
+      return testing::run(layer.stacked, testing::leaves(layer.inputs, at::kBFloat16), grad);
+    };
+    set_conv_choosing(ConvChoosing::kMeasure);
+    Tensors some;
+    {
+      const ActiveLanes active(at::tensor({3, -1, -1, 0}, at::kLong).to(testing::test_device()));
+      some = run();
+    }
+    EXPECT_FALSE(
+        conv_choices().contains("forward 4x3x16x6x7 16 filters 3x3 stride 1 padding 1 groups 1 BFloat16"));
+    set_conv_choosing(ConvChoosing::kFixed);
+    const Tensors all = run();
+    for (size_t i = 0; i < all.size(); ++i)
+      for (const int64_t entry : {0, 3})
+        testing::expect_same_bits(some[i].select(0, entry), all[i].select(0, entry),
+                                  "result " + std::to_string(i));
+  }
 }
 
 // Whatever is measured to be fastest computes the same, and is done again as it was recorded.

@@ -13,6 +13,12 @@ TEST(KernelWork, KnowsKernelsByTheirNames) {
       {"void espalier::lanes::vector_conv::(anonymous "
        "namespace)::forward_kernel<1>(espalier::lanes::ConvArgs)",
        WorkKind::kConvolution},
+      {"void espalier::lanes::(anonymous namespace)::product_kernel<float, 4>(espalier::lanes::(anonymous "
+       "namespace)::DepthwiseProduct)",
+       WorkKind::kConvolution},
+      {"void espalier::grow::(anonymous namespace)::blend_kernel<__nv_bfloat16, "
+       "8>(espalier::grow::BlendArgs)",
+       WorkKind::kElementwise},
       {"nvjet_tst_128x64_64x8_2x1_v_bz_TNN", WorkKind::kMatrixProduct},
       {"void espalier::lanes::batch_norm::(anonymous namespace)::apply_kernel<__nv_bfloat16, 4, "
        "true>(espalier::lanes::NormArgs, espalier::lanes::batch_norm::Windows, int, int)",
