@@ -40,6 +40,7 @@ enum class Purpose : uint32_t {
   kBlanking = 6,
   kDropout = 7,
   kControl = 8,
+  kChoice = 9,
 };
 
 // An integer in [0, count), from one word. The bias is below count / 2^32.

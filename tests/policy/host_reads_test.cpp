@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "espalier/policy/acting.h"
 #include "espalier/policy/ppo.h"
 
 namespace espalier::policy {
@@ -93,6 +94,25 @@ TEST(PolicyHostReads, AreNoneFromTheMasksToTheDiagnosticsOfAnUpdate) {
   }
   const at::Tensor diagnostics = ppo.update(rollout);
   EXPECT_EQ(diagnostics.sizes(), std::vector<int64_t>{kNumDiagnostics});
+  EXPECT_EQ(reads_seen, std::set<std::string>{});
+}
+
+TEST(PolicyHostReads, AreNoneInAnEpisodeOfActing) {
+  const MaskRules rules(kSpace, at::ones({kSpace.num_slots}, at::kBool), 2);
+  const ActionSampler sampler(kSpace, rules.blueprints());
+  const PolicyNetwork network(
+      {.space = kSpace, .num_features = num_features(kSpace.num_slots), .encoder_size = 8, .hidden_size = 6});
+  const Ppo ppo(network, sampler, {});
+  Acting acting(network, rules, sampler, ppo.values(), {.lanes = kLanes, .episode_length = kSteps});
+
+  const ReadRecorder recorder;
+  for (const Playing playing : {Playing::kLearning, Playing::kSampling, Playing::kLikeliest}) {
+    acting.begin(3, playing);
+    for (int64_t t = 0; t < kSteps; ++t) {
+      acting.act();
+      acting.settle();
+    }
+  }
   EXPECT_EQ(reads_seen, std::set<std::string>{});
 }
 
