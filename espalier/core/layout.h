@@ -45,10 +45,11 @@ inline at::Tensor empty_stacked(at::IntArrayRef sizes, MemoryFormat format,
   const auto item_bytes = static_cast<int64_t>(c10::elementSize(c10::typeMetaToScalarType(options.dtype())));
   const int64_t unit = kLaneAlignmentBytes / item_bytes;
   const int64_t lane = (batch * sample + unit - 1) / unit * unit;
-  const at::Tensor storage = at::empty({lanes * lane}, options);
+  // Shaped in place: a view would keep a second holder of the memory, and nobody could write into a gradient.
+  at::Tensor made = at::empty({lanes * lane}, options);
   return format == MemoryFormat::kChannelsLast
-             ? storage.as_strided(sizes, {lane, sample, 1, width * channels, channels})
-             : storage.as_strided(sizes, {lane, sample, height * width, width, 1});
+             ? made.as_strided_(sizes, {lane, sample, 1, width * channels, channels})
+             : made.as_strided_(sizes, {lane, sample, height * width, width, 1});
 }
 
 // Whether [B,C,H,W] lies in memory as B,H,W,C (true also where C == 1 or H == W == 1 makes both orders one).

@@ -17,6 +17,7 @@ TEST(LaneTensor, StartsEveryLaneOnABoundary) {
       EXPECT_EQ(lanes.stride(0) * static_cast<int64_t>(lanes.element_size()) % kLaneAlignmentBytes, 0);
       EXPECT_TRUE(sizes.size() == 5 || sizes[0] == 0 || lanes.select(0, 0).is_contiguous());
       EXPECT_TRUE(sizes.size() != 5 || is_stacked_channels_last(lanes));
+      EXPECT_EQ(lanes.storage().use_count(), 1) << "a view: nobody could tell that the memory is his own";
     }
   }
 }
