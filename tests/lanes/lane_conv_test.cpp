@@ -136,8 +136,8 @@ TEST(LaneConvCuda, LeavesOutEmptyEntriesForwardAndBackward) {
       const ActiveLanes active(at::tensor({3, -1, -1, 0}, at::kLong).to(testing::test_device()));
       some = run();
     }
-    EXPECT_FALSE(
-        conv_choices().contains("forward 4x3x16x6x7 16 filters 3x3 stride 1 padding 1 groups 1 BFloat16"));
+    EXPECT_FALSE(conv_choices().contains("forward 4x3x16x6x7 16 filters 3x3 stride 1 padding 1 groups " +
+                                         std::to_string(groups) + " BFloat16"));
     set_conv_choosing(ConvChoosing::kFixed);
     const Tensors all = run();
     for (size_t i = 0; i < all.size(); ++i)
