@@ -1,14 +1,18 @@
 # Everything a person types. `make run` and `make test` set up a bare machine by themselves.
-.PHONY: help run test build deps configure check gpu-test gpu-bundle hello format clean
+.PHONY: help run learn test build deps configure check gpu-test gpu-bundle hello format clean
 
 BUILD := build/release
 ENV := scripts/with-env
 JOBS := $(shell nproc)
+# A deliberately weak host on small images: a step of all networks takes a fraction of a second on the CPU.
+SMALL_PPO := --synthetic-train 1200 --synthetic-test 600 --synthetic-size 16x16 --validation 200 --envs 4 \
+  --batch-per-env 25 --episode-length 16 --learning-rate 0.1 --encoder-size 64 --hidden-size 64 --policy-rate 1e-3
 # torch's CMake warns about much that does not concern us: shown only where configuring fails.
 QUIETLY = mkdir -p build && $(1) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 
 help:
-	@echo 'make run         install what is missing, build, and train on the embedded dataset on the CPU'
+	@echo 'make run         install what is missing, build, and train a small policy on the embedded dataset on the CPU'
+	@echo 'make learn       train a policy on the CPU for a while, and compare it with random decisions'
 	@echo 'make test        the same set-up, then every test'
 	@echo 'make build       the same set-up, then stop: the program is $(BUILD)/espalier'
 	@echo 'make check       formatting and include directions'
@@ -28,7 +32,15 @@ build: configure
 	@$(ENV) cmake --build --preset release -j $(JOBS)
 
 run: build
-	@$(BUILD)/espalier train host --data synthetic:shapes10 --device cpu
+	@$(BUILD)/espalier train ppo --data synthetic:shapes10 --devices cpu $(SMALL_PPO) --rounds 4
+
+# Whether a policy that learned for a while beats one that draws, on networks that are too small for their task.
+LEARN := build/learn
+learn: build
+	@rm -rf $(LEARN) && mkdir -p $(LEARN)
+	@$(BUILD)/espalier train ppo --data synthetic:shapes10 --devices cpu $(SMALL_PPO) --rounds 40 --run-dir $(LEARN)/train
+	@$(BUILD)/espalier evaluate --data synthetic:shapes10 --devices cpu $(SMALL_PPO) --episodes 8 \
+	  --controllers random,none,heuristic,ppo:$(LEARN)/train/policy.safetensors --run-dir $(LEARN)/evaluate
 
 test: build
 	@cd $(BUILD) && ../../scripts/with-env ctest --output-on-failure -j $(JOBS)

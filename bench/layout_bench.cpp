@@ -47,10 +47,8 @@ std::string time_host(const LayoutBenchOptions& options, const DeviceName& devic
     training.precision = options.precision;
     training.resident = resident;
     training.device = device.text();
-    train::PopulationTrainer trainer(
-        training, {.dataset = dataset,
-                   .device = device,
-                   .host = {.n_blocks = 3, .base_channels = options.base, .memory_format = kBoth[i]}});
+    const grow::CnnHostOptions host{.n_blocks = 3, .base_channels = options.base, .memory_format = kBoth[i]};
+    train::PopulationTrainer trainer(training, {.dataset = dataset, .device = device, .host = host});
     train::TrainStep& step = trainer.step();
     step.begin_epoch(0);
     const Timing timing = time_calls(dataset->device, plan_of(options), [&] { step.run(); });

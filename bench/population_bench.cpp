@@ -39,8 +39,8 @@ void time_shape(const Shape& shape, const PopulationBenchOptions& options,
   training.precision = options.precision;
   training.graphs = options.graphs;
   training.device = device.text();
-  train::PopulationTrainer trainer(
-      training, {.dataset = dataset, .device = device, .host = {.n_blocks = 3, .base_channels = shape.base}});
+  const grow::CnnHostOptions host{.n_blocks = 3, .base_channels = shape.base};
+  train::PopulationTrainer trainer(training, {.dataset = dataset, .device = device, .host = host});
   train::TrainStep& step = trainer.step();
   int64_t epoch = 0, done = 0;
   step.begin_epoch(epoch);

@@ -64,6 +64,7 @@ int run(int argc, char** argv, Context& context) {
   app.require_subcommand(0, 1)->allow_extras();
   espalier::cli::add_data_command(app, context);
   espalier::cli::add_train_command(app, context);
+  espalier::cli::add_evaluate_command(app, context);
   espalier::cli::add_linet_command(app, context);
   espalier::cli::add_plan_command(app, context);
   espalier::cli::add_profile_command(app, context);

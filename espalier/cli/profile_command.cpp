@@ -1,20 +1,24 @@
-// espalier profile: what a training step does, op by op
+// espalier profile: what a training step does, op by op, and where the host waits for the device
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "espalier/cli/commands.h"
 #include "espalier/data/cache.h"
 #include "espalier/train/population_options.h"
 #include "espalier/train/population_setup.h"
 #include "espalier/train/population_trainer.h"
+#include "espalier/train/ppo_job.h"
 #include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/sync_audit.h"
 
 namespace espalier::cli {
 namespace {
 
 struct ProfileOptions {
   bool layout = true;
+  bool sync = false;
   int64_t steps = 3;
   train::PopulationOptions training;
 
@@ -22,6 +26,10 @@ struct ProfileOptions {
   void visit(Visitor&& v) {
     v({.name = "layout", .help = "which ops ran on which layouts, and every conversion between them"},
       layout);
+    v({.name = "sync",
+       .help =
+           "instead: every place where the host waits for the device in steps of train ppo, an epoch each"},
+      sync);
     v({.name = "steps", .help = "training steps to look at, after some that warm up", .low = 1, .high = 1000},
       steps);
     training.visit(v);
@@ -30,7 +38,34 @@ struct ProfileOptions {
 
 constexpr int kWarmUpSteps = 3;
 
+// Steps in the middle of an episode in which nothing is planted: what is built on first use, and the first
+// values of a seed, belong to no steady state.
+int profile_sync(const ProfileOptions& options, Context& context) {
+  constexpr int64_t kLeastLength = 16;
+  train::PpoJobOptions job;
+  job.population = options.training;
+  job.population.epochs = std::max(kLeastLength, 2 * kWarmUpSteps + options.steps + 1);
+  job.devices = options.training.device;
+  job.amp = options.training.precision != "fp32";
+  job.amp_dtype = options.training.precision == "fp16" ? "float16" : "bfloat16";
+  job.max_seeds = 0;
+  train::PpoTrainer trainer(job, train::setup_of(job, context.progress()));
+  train::Environments& environments = trainer.environments();
+  environments.begin_episode(0);
+  trainer.policy()->begin_episode(0);
+  for (int i = 0; i < 2 * kWarmUpSteps; ++i) environments.train_epoch(*trainer.policy());
+  const watch::SyncReport report =
+      watch::audit_sync(trainer.policy()->options().device, static_cast<int>(options.steps),
+                        [&] { environments.train_epoch(*trainer.policy()); });
+  fmt::print("{} lanes of {}, batch {}, on {}: {} steps of train ppo\n{}\nhost waits a step: {:.3g}\n",
+             options.training.lanes, options.training.host, options.training.batch, report.device,
+             report.steps, report.text(),
+             static_cast<double>(report.num_waits()) / static_cast<double>(report.steps));
+  return 0;
+}
+
 int profile(const ProfileOptions& options, Context& context) {
+  if (options.sync) return profile_sync(options, context);
   const train::PopulationOptions& training = options.training;
   const DeviceName name = data::choose_device(training.device);
   const auto dataset =
@@ -67,6 +102,7 @@ void add_profile_command(CLI::App& app, Context& context) {
                           {.name = "profile",
                            .summary = "what a training step does, op by op, and on which layouts",
                            .examples = "  espalier profile --layout\n"
+                                       "  espalier profile --sync --plan split --device cuda\n"
                                        "  espalier profile --layout --lanes 128 --batch 64 --device cuda\n"},
                           profile);
 }

@@ -1,4 +1,4 @@
-// espalier train host, espalier train population (train linet: train_linet_command.cpp)
+// espalier train host, espalier train population (train ppo and linet: files of their own)
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -122,6 +122,7 @@ void add_train_command(CLI::App& app, Context& context) {
        .examples = "  espalier train population --lanes 8 --host cifar_baseline --controller heuristic\n"
                    "  espalier train population --data cifar10:DIR --lanes 128 --batch 64 --device cuda\n"},
       train_population);
+  add_train_ppo(train, context);
   add_train_linet(train, context);
 }
 

@@ -41,6 +41,7 @@ enum class Purpose : uint32_t {
   kDropout = 7,
   kControl = 8,
   kChoice = 9,
+  kEpisode = 10,
 };
 
 // An integer in [0, count), from one word. The bias is below count / 2^32.

@@ -68,14 +68,16 @@ GatherIterator::GatherIterator(const IteratorOptions& options,
       plan_(options.plan, samples_of(datasets, split)),
       position_(at::empty({2}, at::kLong)) {
   options_.augmentation.seed = options.plan.seed;
-  const int64_t last = options.num_envs < 0 ? options.plan.n_envs : options.first_env + options.num_envs;
-  if (options.first_env < 0 || last > options.plan.n_envs || options.first_env >= last)
-    fail_usage("iterator: environments {} to {} are not among the plan's {}", options.first_env, last - 1,
-               options.plan.n_envs);
+  for (const int64_t env : options.envs)
+    if (env < 0 || env >= options.plan.n_envs)
+      fail_usage("iterator: environment {} is not among the plan's {}", env, options.plan.n_envs);
+  const auto is_mine = [&](int64_t env) {
+    return options.envs.empty() || std::ranges::find(options.envs, env) != options.envs.end();
+  };
   for (const PlanGroup& planned : plan_.groups()) {
     PlanGroup mine{.device = planned.device, .lanes = planned.lanes};
     for (size_t i = 0; i < planned.envs.size(); ++i) {
-      if (planned.envs[i] < options.first_env || planned.envs[i] >= last) continue;
+      if (!is_mine(planned.envs[i])) continue;
       mine.envs.push_back(planned.envs[i]);
       mine.lane_ids.push_back(planned.lane_ids[i]);
     }

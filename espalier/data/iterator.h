@@ -24,9 +24,7 @@ struct IteratorOptions {
   at::ScalarType type = at::kFloat;  // of the batches: f32, bf16 or f16
   int64_t ring_capacity = 3;
   Poison poison = Poison::kOff;
-  // This process's part of the plan's environments.
-  int64_t first_env = 0;
-  int64_t num_envs = -1;  // -1: all
+  std::vector<int64_t> envs = {};  // those of the plan's environments that are served here; empty: all
 
   static IteratorOptions training(PlanOptions plan, at::ScalarType type);
   static IteratorOptions evaluation(PlanOptions plan, at::ScalarType type);

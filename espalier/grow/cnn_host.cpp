@@ -179,6 +179,7 @@ std::vector<CnnHost::Buffer> CnnHost::buffers() const {
 }
 
 void CnnHost::initialise(uint64_t seed) {
+  options_.seed = seed;
   initialise_lanes(0, options_.lanes, seed);
 }
 
@@ -189,19 +190,21 @@ void CnnHost::initialise_lane(int64_t lane, uint64_t seed) {
 
 void CnnHost::initialise_lanes(int64_t first, int64_t count, uint64_t seed) {
   const auto part = [&](const at::Tensor& stacked) { return stacked.narrow(0, first, count); };
-  const auto key = [&](std::string_view name) { return lanes::InitKey{seed, name, first}; };
+  const auto draw = [&](const at::Tensor& stacked, double bound, std::string_view name) {
+    for (int64_t lane = first; lane < first + count; ++lane)
+      lanes::init_uniform_(stacked.narrow(0, lane, 1), bound, {seed, name, options_.lane_id(lane)});
+  };
   for (Block& block : blocks_) {
-    const std::string weight = block.name + ".conv.weight";
-    lanes::init_kaiming_uniform_(part(block.conv.weight.storage()), key(weight));
+    const at::Tensor& weight = block.conv.weight.storage();
+    draw(weight, lanes::kaiming_bound(weight), block.name + ".conv.weight");
     part(block.norm.weight.storage()).fill_(1);
     part(block.norm.bias.storage()).zero_();
     part(block.norm.running_mean).zero_();
     part(block.norm.running_var).fill_(1);
   }
-  const at::Tensor weight = part(classifier_->weight.storage());
-  lanes::init_kaiming_uniform_(weight, key("classifier.weight"));
-  lanes::init_uniform_(part(classifier_->bias.storage()), lanes::kaiming_bound(weight),
-                       key("classifier.bias"));
+  const double bound = lanes::kaiming_bound(classifier_->weight.storage());
+  draw(classifier_->weight.storage(), bound, "classifier.weight");
+  draw(classifier_->bias.storage(), bound, "classifier.bias");
   for (const lanes::NamedParameter& named : parameters()) named.parameter->refresh();
 }
 

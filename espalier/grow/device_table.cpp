@@ -1,6 +1,8 @@
 #include "espalier/grow/device_table.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "espalier/core/error.h"
 
@@ -13,7 +15,11 @@ constexpr at::ScalarType kTypeOf = c10::CppTypeToScalarType<T>::value;
 }  // namespace
 
 DeviceTable::DeviceTable(int64_t bytes, at::Device device)
-    : host_(at::zeros({bytes}, at::kByte)), device_(device.is_cpu() ? host_ : host_.to(device)) {}
+    : host_(at::zeros({bytes}, at::kByte)), device_(device.is_cpu() ? host_ : host_.to(device)) {
+  if (device.is_cpu()) return;
+  staged_ = at::empty({bytes}, host_.options().pinned_memory(true));
+  is_read_.emplace(device.type());
+}
 
 int64_t DeviceTable::take(int64_t bytes) {
   const int64_t begin = used_;
@@ -38,7 +44,12 @@ template DeviceTable::Column<int64_t> DeviceTable::add(int64_t);
 template DeviceTable::Column<float> DeviceTable::add(int64_t);
 
 void DeviceTable::upload() {
-  if (!device_.is_same(host_)) device_.narrow(0, 0, used_).copy_(host_.narrow(0, 0, used_));
+  if (!is_read_) return;
+  if (!is_read_->query()) is_read_->synchronize();
+  const auto used = [this](const at::Tensor& block) { return block.narrow(0, 0, used_); };
+  used(staged_).copy_(used(host_));
+  used(device_).copy_(used(staged_), /*non_blocking=*/true);
+  is_read_->record(c10::impl::VirtualGuardImpl(device_.device().type()).getStream(device_.device()));
 }
 
 }  // namespace espalier::grow

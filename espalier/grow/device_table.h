@@ -1,12 +1,15 @@
 // Small tables that the host writes between epochs and kernels read: one block here, one on the device, one
 // copy between them.
 //
-// Kept true: a column's device tensor stays where it is, so a captured step reads what was uploaded last.
+// Kept true: a column's device tensor stays where it is, so a captured step reads what was uploaded last; an
+// upload is queued behind what the device still reads, and the host may write on at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,7 +37,7 @@ class DeviceTable {
     return (count * static_cast<int64_t>(sizeof(T)) + kColumnBytes - 1) / kColumnBytes * kColumnBytes;
   }
 
-  // Waits for what the device still reads: between epochs it has been waited for anyway.
+  // Waits only where the upload before is still under way.
   void upload();
 
  private:
@@ -42,8 +45,10 @@ class DeviceTable {
 
   int64_t take(int64_t bytes);
 
-  at::Tensor host_;    // [bytes] u8
-  at::Tensor device_;  // [bytes] u8
+  at::Tensor host_;                    // [bytes] u8
+  at::Tensor device_;                  // [bytes] u8
+  at::Tensor staged_;                  // [bytes] u8 pinned: what is being uploaded; undefined on the CPU
+  std::optional<c10::Event> is_read_;  // of staged_; none on the CPU
   int64_t used_ = 0;
 };
 

@@ -43,6 +43,8 @@ void check_host(const CnnHostOptions& options) {
   check_at_least("n_blocks", options.n_blocks, 2);
   check_at_least("base_channels", options.base_channels, 1);
   check_at_least("pool_layers", options.pool_layers, -1);
+  if (!options.lane_ids.empty() && std::ssize(options.lane_ids) != options.lanes)
+    fail_usage("lane_ids: want one for each of the {} lanes, got {}", options.lanes, options.lane_ids.size());
   if (options.n_blocks > 20 || options.base_channels > kMostChannels >> (options.n_blocks - 1))
     fail_usage("base_channels: want at most {} channels in the last block, got {} doubled {} times",
                kMostChannels, options.base_channels, options.n_blocks - 1);

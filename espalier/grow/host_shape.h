@@ -26,6 +26,13 @@ struct CnnHostOptions {
   int64_t kernel_size = 3;     // odd: a convolution keeps height and width
   MemoryFormat memory_format = MemoryFormat::kChannelsLast;
   uint64_t seed = 0;  // of the parameters at birth, those of seeds included
+  // [lanes] which of a job's lanes each one is, where several populations share them: first values depend on
+  // it; empty: 0, 1, ...
+  std::vector<int64_t> lane_ids = {};
+
+  int64_t lane_id(int64_t lane) const {
+    return lane_ids.empty() ? lane : lane_ids[static_cast<size_t>(lane)];
+  }
 };
 
 // A place where a seed may grow.

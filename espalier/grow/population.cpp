@@ -112,7 +112,8 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
       if (occupant != occupant_in(state)) {
         occupant = occupant_in(state);
         SeedStack& stack = stack_of(slot, occupant.blueprint);
-        const int64_t entry = stack.plant(lane, host_.options().seed, occupant.number);
+        const CnnHostOptions& host = host_.options();
+        const int64_t entry = stack.plant(lane, {host.seed, host.lane_id(lane), occupant.number});
         report.planted.push_back({stack.name(), lane, slot, entry});
       }
       const auto place = static_cast<size_t>(lane);
@@ -127,6 +128,13 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
   }
   table_.upload();
   report.new_signature = signature() != before;
+  return report;
+}
+
+GrowthReport Population::begin_anew(uint64_t seed) {
+  const GrowthReport report =
+      apply(std::vector<SlotState>(static_cast<size_t>(num_lanes() * num_slots()), SlotState{}));
+  host_.initialise(seed);
   return report;
 }
 

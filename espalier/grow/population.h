@@ -72,6 +72,10 @@ class Population final : private SlotGrowth {
   // none, or one of another number or blueprint.
   GrowthReport apply(std::span<const SlotState> states);
 
+  // Bare hosts in all lanes, with the first values of another seed; those of seeds to come are its too.
+  // Nothing moves: captured steps stay right.
+  GrowthReport begin_anew(uint64_t seed);
+
   // x [L,B,C,H,W], see lane_door.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
   // master type. without: [L,S] bool on the device: slots whose amplitude is taken as 0, or undefined.
   at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {},

@@ -67,14 +67,14 @@ std::span<const int64_t> SeedStack::lanes() const {
   return lane_of_entry_.host.first(static_cast<size_t>(capacity_));
 }
 
-int64_t SeedStack::plant(int64_t lane, uint64_t seed, int32_t number) {
+int64_t SeedStack::plant(int64_t lane, const SeedKey& key) {
   const auto free = std::ranges::find(lane_of_entry_.host, -1);
   if (entry_of(lane) >= 0 || free == lane_of_entry_.host.end())
     fail("{}: lane {} holds a seed already; this is a bug of who plants", name_, lane);
   const int64_t entry = free - lane_of_entry_.host.begin();
   *free = lane;
   entry_of_.host[static_cast<size_t>(lane)] = entry;
-  const SeedInit init(seed, lane, fmt::format("{}.{}", name_, number), entry);
+  const SeedInit init(key.seed, key.lane_id, fmt::format("{}.{}", name_, key.number), entry);
   module_->initialise(init);
   gate_.initialise(init);
   has_new_values_ = true;

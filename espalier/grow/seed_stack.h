@@ -21,6 +21,13 @@
 
 namespace espalier::grow {
 
+// What a seed's first values depend on, besides its place in the host.
+struct SeedKey {
+  uint64_t seed = 0;
+  int64_t lane_id = 0;  // CnnHostOptions::lane_id()
+  int32_t number = 0;   // of the seeds that grew in the lane's slot
+};
+
 class SeedStack {
  public:
   // name: "r0c1.conv_light". build.entries: all lanes. The stack's tables are taken from `table`, which must
@@ -35,8 +42,8 @@ class SeedStack {
   int64_t entry_of(int64_t lane) const;          // -1: none
   std::span<const int64_t> lanes() const;        // [capacity], the lane of each entry, -1 empty
 
-  // The lowest free entry, with its first values. number: of the seeds that grew in this slot.
-  int64_t plant(int64_t lane, uint64_t seed, int32_t number);
+  // The lowest free entry, with its first values.
+  int64_t plant(int64_t lane, const SeedKey& key);
   void release(int64_t lane);
 
   // What the lane's state says about its seed. Everything reaches the device with the table's next upload.

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "espalier/policy/network.h"
 #include "espalier/policy/sampler.h"
 
@@ -42,6 +44,9 @@ class Rollout {
   // In turn, T times. More than T of them write outside: the caller counts.
   void store(const StepDecision& step);
   void store(const StepOutcome& outcome);  // and moves on to the next step
+
+  // All that store() changes.
+  std::vector<at::Tensor> changed() const;
 
   int64_t lanes() const { return shape_.lanes; }
   int64_t steps() const { return shape_.steps; }

@@ -2,10 +2,12 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "espalier/core/error.h"
 #include "espalier/core/philox.h"
+#include "espalier/train/episode_seed.h"
 #include "espalier/train/heuristic_controller.h"
 
 namespace espalier::train {
@@ -47,7 +49,9 @@ constexpr std::array<float, 3> kTargets{0.5f, 0.75f, 1.0f};
 
 class RandomController final : public Controller {
  public:
-  explicit RandomController(const ControllerOptions& options) : options_(options) {}
+  explicit RandomController(const ControllerOptions& options) : options_(options), seed_(options.seed) {}
+
+  void begin_episode(int64_t round) override { seed_ = episode_seed(options_.seed, round); }
 
   std::vector<SeedAction> decide(std::span<const LaneReport> lanes) override {
     std::vector<SeedAction> actions;
@@ -64,11 +68,12 @@ class RandomController final : public Controller {
       const auto asked = static_cast<SeedOp>(op);
       if (asked == SeedOp::kGerminate && options_.blueprints.empty()) continue;
       for (size_t slot = 0; slot < lane.slots.size(); ++slot)
-        if (may_choose(lane.slots[slot].state, asked))
+        if (asked == SeedOp::kGerminate ? options_.limits.may_germinate(lane, slot)
+                                        : may_choose(lane.slots[slot].state, asked))
           slots[static_cast<size_t>(op)].push_back(static_cast<int32_t>(slot));
       if (!slots[static_cast<size_t>(op)].empty()) ops.push_back(asked);
     }
-    Draws draw(options_.seed, lane.lane, lane.epoch);
+    Draws draw(seed_, lane.lane, lane.epoch);
     SeedAction action{.op = draw.of(ops)};
     if (action.op == SeedOp::kWait) return action;
     action.slot = draw.of(slots[static_cast<size_t>(action.op)]);
@@ -81,9 +86,17 @@ class RandomController final : public Controller {
   }
 
   ControllerOptions options_;
+  uint64_t seed_;  // of the episode
 };
 
 }  // namespace
+
+bool GrowthLimits::may_germinate(const LaneReport& lane, size_t slot) const {
+  if (!may_choose(lane.slots[slot].state, SeedOp::kGerminate)) return false;
+  const auto held = std::ranges::count_if(
+      lane.slots, [](const SlotReport& report) { return holds_seed(report.state.stage); });
+  return held < max_seeds && (enabled_slots.empty() || enabled_slots[slot]);
+}
 
 std::vector<std::string> controller_names() {
   return {"none", "random", "heuristic"};

@@ -19,32 +19,50 @@ Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size
   const at::TensorOptions device(batch_.device());
   const int64_t lanes = population.num_lanes();
   without_ = at::zeros({lanes, population.num_slots()}, device.dtype(at::kBool));
-  sums_ = at::zeros({3, lanes}, device.dtype(at::kDouble));
+  pass_ = at::zeros({3, lanes}, device.dtype(at::kDouble));
+  sums_ = at::zeros({1 + population.num_slots(), 3, lanes}, pass_.options());
+}
+
+void Evaluation::clear() {
+  sums_.zero_();
+}
+
+void Evaluation::pass(const Tick& tick) {
+  without_.zero_();
+  pass_into(0, tick);
+}
+
+void Evaluation::pass_without(int64_t slot, const Tick& tick) {
+  without_.zero_();
+  without_.select(1, slot).fill_(true);
+  pass_into(1 + slot, tick);
 }
 
 std::vector<LaneScore> Evaluation::score(const Tick& tick) {
-  without_.zero_();
-  return pass(tick);
+  pass(tick);
+  return scores(sums_.select(0, 0).to(at::kCPU));
 }
 
 std::vector<LaneScore> Evaluation::score_without(int64_t slot, const Tick& tick) {
-  without_.zero_();
-  without_.select(1, slot).fill_(true);
-  return pass(tick);
+  pass_without(slot, tick);
+  return scores(sums_.select(0, 1 + slot).to(at::kCPU));
 }
 
-std::vector<LaneScore> Evaluation::pass(const Tick& tick) {
-  sums_.zero_();
+void Evaluation::pass_into(int64_t place, const Tick& tick) {
+  pass_.zero_();
   batch_.move_to(0);
   for (int64_t batch = 0; batch < num_batches_; ++batch) {
     throw_if_interrupted();
     graphs_.run(
         population_.signature(), [this] { body(); },
-        [this] { return std::vector<at::Tensor>{sums_, batch_.position}; });
+        [this] { return std::vector<at::Tensor>{pass_, batch_.position}; });
     if (tick) tick(batch + 1, num_batches_);
   }
-  const at::Tensor host = sums_.to(at::kCPU);
-  const auto sums = host.accessor<double, 2>();
+  sums_.select(0, place).copy_(pass_);
+}
+
+std::vector<LaneScore> Evaluation::scores(const at::Tensor& copied) {
+  const auto sums = copied.accessor<double, 2>();
   std::vector<LaneScore> scores;
   for (int64_t lane = 0; lane < sums.size(1); ++lane) {
     const double samples = std::max(sums[2][lane], 1.0);
@@ -62,9 +80,9 @@ void Evaluation::body() {
   // A last batch that is not full says so in its labels.
   const at::Tensor labels = batch_.labels.expand({lanes, -1});
   const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits, labels);
-  sums_.select(0, 0).add_(lanes::lane_cross_entropy(logits, labels).to(at::kDouble) * hits.num_valid);
-  sums_.select(0, 1).add_(hits.num_correct);
-  sums_.select(0, 2).add_(hits.num_valid);
+  pass_.select(0, 0).add_(lanes::lane_cross_entropy(logits, labels).to(at::kDouble) * hits.num_valid);
+  pass_.select(0, 1).add_(hits.num_correct);
+  pass_.select(0, 2).add_(hits.num_valid);
   batch_.advance();
 }
 

@@ -1,8 +1,8 @@
 // Scores every lane on the same whole split, in file order and without augmentation: on the validation split
 // every epoch, on the test split once.
 //
-// Kept true: sums stay on the device until the pass is over, one copy back a pass; all lanes read one batch
-// in memory; networks are left as they were.
+// Kept true: a pass leaves its sums on the device and reads nothing on the host; all lanes read one batch in
+// memory; networks are left as they were.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,22 +32,34 @@ class Evaluation {
   // Called after every batch.
   using Tick = std::function<void(int64_t done, int64_t total)>;
 
-  // [L]. All zero for a split without samples.
+  // Before the passes of an epoch: there are none yet.
+  void clear();
+  // One pass: of the whole networks, or with the seeds of one slot left out in all lanes.
+  void pass(const Tick& tick = {});
+  void pass_without(int64_t slot, const Tick& tick = {});
+
+  // [1 + S,3,L] f64 device: of the whole networks, then without each slot: loss times samples, hits, samples;
+  // zeros where there was no pass since clear().
+  const at::Tensor& sums() const { return sums_; }
+
+  // Scores from the sums of one pass, [3,L] on the host. [L]; all zero for a split without samples.
+  static std::vector<LaneScore> scores(const at::Tensor& copied);
+  // A pass and its scores, by a copy of its own.
   std::vector<LaneScore> score(const Tick& tick = {});
-  // The same with the seeds of one slot left out, in all lanes.
   std::vector<LaneScore> score_without(int64_t slot, const Tick& tick = {});
 
   const StepGraphs& graphs() const { return graphs_; }
 
  private:
-  std::vector<LaneScore> pass(const Tick& tick);
+  void pass_into(int64_t place, const Tick& tick);
   void body();
 
   grow::Population& population_;
   GatherBuffers batch_;  // of one lane, which all read
   int64_t num_batches_;
   at::Tensor without_;  // [L,S] bool
-  at::Tensor sums_;     // [3,L] f64: loss, hits, samples
+  at::Tensor pass_;     // [3,L] f64: loss, hits, samples of the pass under way
+  at::Tensor sums_;     // [1 + S,3,L] f64
   StepGraphs graphs_;
 };
 

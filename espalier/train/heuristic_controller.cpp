@@ -79,7 +79,7 @@ SeedAction HeuristicController::germinate(const LaneReport& lane) const {
   for (size_t slot = 0; slot < lane.slots.size(); ++slot) {
     const SlotState& state = lane.slots[slot].state;
     tried += static_cast<size_t>(state.num_seeds);
-    if (!may_choose(state, SeedOp::kGerminate)) continue;
+    if (!options_.limits.may_germinate(lane, slot)) continue;
     if (chosen < 0 || state.num_seeds <= lane.slots[static_cast<size_t>(chosen)].state.num_seeds)
       chosen = static_cast<int32_t>(slot);
   }

@@ -1,5 +1,6 @@
 #include "espalier/train/lane_optimizers.h"
 
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -65,6 +66,15 @@ void LaneOptimizers::reset_lane(int64_t lane) {
     }
     const auto found = std::ranges::find(each.group.entry_lanes, lane);
     if (found != each.group.entry_lanes.end()) reset(*each.optimizer, found - each.group.entry_lanes.begin());
+  }
+}
+
+void LaneOptimizers::reset_all() {
+  for (const auto& [name, optimizer] : optimizers_) {
+    const int64_t shown = optimizer->frozen.size(0);
+    optimizer->use_lanes(optimizer->parameters().front()->storage().size(0));
+    optimizer->reset(at::ones_like(optimizer->frozen));
+    optimizer->use_lanes(shown);
   }
 }
 

@@ -39,8 +39,9 @@ class LaneOptimizers {
 
   // What is kept for a lane, without the lane axis: views. A lane in the same states has the same names.
   std::vector<grow::NamedTensor> lane_state(int64_t lane) const;
-  // As if the lane had never made a step.
+  // As if the lane, or all of them, had never made a step.
   void reset_lane(int64_t lane);
+  void reset_all();
 
  private:
   void reset(lanes::LaneSGD& optimizer, int64_t entry);

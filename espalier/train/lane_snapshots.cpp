@@ -44,10 +44,14 @@ void LaneSnapshots::take(std::span<const int64_t> lanes) {
 }
 
 void LaneSnapshots::restore(int64_t lane) {
+  lifecycle_.restore_lane(lane, snapshots_[static_cast<size_t>(lane)].states);
+  step_.follow(population_.apply(lifecycle_.states()));
+  restore_values(lane);
+}
+
+void LaneSnapshots::restore_values(int64_t lane) {
   const c10::NoGradGuard no_grad;
   const Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
-  lifecycle_.restore_lane(lane, snapshot.states);
-  step_.follow(population_.apply(lifecycle_.states()));
   // What the snapshot has not, a gate that no lane used then, begins anew.
   step_.optimizers().reset_lane(lane);
   std::vector<at::Tensor> from, to;

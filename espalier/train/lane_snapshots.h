@@ -22,6 +22,8 @@ class LaneSnapshots {
   void take(std::span<const int64_t> lanes);
   // Stages, seeds, values: all as when it was taken. The population is applied to.
   void restore(int64_t lane);
+  // Values alone, of a lane whose seeds stand as they stood then.
+  void restore_values(int64_t lane);
 
   int64_t bytes() const;
 

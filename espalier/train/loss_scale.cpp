@@ -30,4 +30,9 @@ void LossScale::update(const at::Tensor& finite) {
   at::where_out(good_steps_, grows, at::zeros_like(good), good);
 }
 
+void LossScale::reset() {
+  scales_.fill_(kFirst);
+  good_steps_.zero_();
+}
+
 }  // namespace espalier::train

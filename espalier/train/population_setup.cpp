@@ -107,8 +107,9 @@ grow::Lifecycle lifecycle_for(const PopulationOptions& options, const grow::Popu
 }
 
 std::unique_ptr<Controller> controller_for(const PopulationOptions& options,
-                                           const grow::BlueprintRegistry& blueprints) {
-  ControllerOptions controller{.seed = options.seed, .gates = gates_of(options)};
+                                           const grow::BlueprintRegistry& blueprints,
+                                           const GrowthLimits& limits) {
+  ControllerOptions controller{.seed = options.seed, .gates = gates_of(options), .limits = limits};
   // From what changes most for its price on; a user's own follow in the order they were added.
   for (const char* name :
        {"conv_light", "attention", "depthwise", "bottleneck", "norm", "conv_small", "conv_heavy"})

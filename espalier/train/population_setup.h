@@ -45,6 +45,7 @@ grow::Lifecycle lifecycle_for(const PopulationOptions& options, const grow::Popu
 
 // All blueprints but noop, which nothing is learned from, take part.
 std::unique_ptr<Controller> controller_for(const PopulationOptions& options,
-                                           const grow::BlueprintRegistry& blueprints);
+                                           const grow::BlueprintRegistry& blueprints,
+                                           const GrowthLimits& limits = {});
 
 }  // namespace espalier::train

@@ -1,11 +1,10 @@
 #include "espalier/train/population_trainer.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <numeric>
 
-#include "espalier/core/error.h"
 #include "espalier/core/interrupt.h"
+#include "espalier/train/joint_epoch.h"
 #include "espalier/train/population_setup.h"
 
 namespace espalier::train {
@@ -37,7 +36,17 @@ TrainerSetup filled_in(TrainerSetup setup, const PopulationOptions& options) {
   setup.host.height = field.height;
   setup.host.width = field.width;
   setup.host.num_classes = setup.dataset->num_classes();
+  setup.host.lane_ids = setup.envs;
   return setup;
+}
+
+// The plan of the whole job, of which the lanes here are a part.
+data::IteratorOptions of_job(data::IteratorOptions options, const TrainerSetup& setup) {
+  if (setup.envs.empty()) return options;
+  options.plan.n_envs = std::ssize(setup.env_devices);
+  options.plan.env_devices = setup.env_devices;
+  options.envs = setup.envs;
+  return options;
 }
 
 }  // namespace
@@ -47,7 +56,8 @@ PopulationTrainer::PopulationTrainer(const PopulationOptions& options, TrainerSe
       setup_(filled_in(std::move(setup), options)),
       compute_(precision_type(options.precision, setup_.dataset->device)),
       field_(chosen_field(options, specs_of(setup_.dataset->train))),
-      train_(training_plan(options, setup_.device, compute_), {setup_.dataset}, data::Split::kTrain),
+      train_(of_job(training_plan(options, setup_.device, compute_), setup_), {setup_.dataset},
+             data::Split::kTrain),
       validate_(evaluation_plan(options, setup_.device, compute_), {setup_.dataset},
                 data::Split::kValidation),
       test_(evaluation_plan(options, setup_.device, compute_), {setup_.dataset}, data::Split::kTest),
@@ -60,15 +70,30 @@ PopulationTrainer::PopulationTrainer(const PopulationOptions& options, TrainerSe
       snapshots_(population_, step_, lifecycle_),
       lanes_(static_cast<size_t>(options.lanes)) {
   if (!setup_.controller) setup_.controller = controller_for(options, population_.blueprints());
-  std::vector<int64_t> all;
-  for (int64_t lane = 0; lane < options.lanes; ++lane) {
-    lanes_[static_cast<size_t>(lane)].accuracy_before.resize(static_cast<size_t>(population_.num_slots()));
-    all.push_back(lane);
-  }
-  snapshots_.take(all);
+  begin_lanes();
 }
 
-void PopulationTrainer::begin_epoch() {
+void PopulationTrainer::begin_episode(uint64_t seed, int64_t data_epoch) {
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) lifecycle_.reset_lane(lane);
+  step_.follow(population_.begin_anew(seed));
+  step_.begin_anew();
+  epoch_ = 0;
+  first_data_epoch_ = data_epoch;
+  begin_lanes();
+}
+
+void PopulationTrainer::begin_lanes() {
+  std::vector<int64_t> all;
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    lanes_[static_cast<size_t>(lane)] = {
+        .accuracy_before = std::vector<std::optional<double>>(static_cast<size_t>(population_.num_slots()))};
+    all.push_back(lane);
+  }
+  if (setup_.on_failure == OnFailure::kRollBack) snapshots_.take(all);
+}
+
+// Time moves, seeds are planted and gone, and what controllers on the device are told is uploaded.
+void PopulationTrainer::begin_epoch(EpochBuffer& buffer) {
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
     Lane& of = lanes_[static_cast<size_t>(lane)];
     if (of.is_retired) continue;
@@ -78,140 +103,152 @@ void PopulationTrainer::begin_epoch() {
             of.accuracies.empty() ? std::nullopt : std::optional(of.accuracies.back());
   }
   step_.follow(population_.apply(lifecycle_.states()));
-  step_.begin_epoch(epoch_);
+  const auto bare = static_cast<double>(grow::num_parameters(setup_.host));
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
+    buffer.set_lane(env_of(lane), lifecycle_.lane_states(lane),
+                    static_cast<double>(population_.num_parameters(lane)) / bare - 1);
 }
 
-EpochRecord PopulationTrainer::train_epoch(const Progress& progress) {
-  const auto began = std::chrono::steady_clock::now();
-  const auto captures = [&] { return step_.graphs().num_captures() + validation_.graphs().num_captures(); };
-  const auto capture_seconds = [&] {
-    return step_.graphs().capture_seconds() + validation_.graphs().capture_seconds();
-  };
-  EpochRecord record{.epoch = epoch_ + 1, .num_captures = -captures(), .capture_seconds = -capture_seconds()};
-  const std::string title = fmt::format("epoch {}/{}", record.epoch, options_.epochs);
+// One extra pass of validation a slot that any lane has yet to decide about: its state tells before the
+// epoch.
+bool PopulationTrainer::is_asked_about(int64_t slot) const {
+  for (int64_t lane = 0; lane < lifecycle_.num_lanes(); ++lane)
+    if (!lanes_[static_cast<size_t>(lane)].is_retired && is_undecided(lifecycle_.at(lane, slot))) return true;
+  return false;
+}
 
-  begin_epoch();
+void PopulationTrainer::queue_epoch(const Progress& progress) {
+  const std::string title = fmt::format("epoch {}/{}", epoch_ + 1, options_.epochs);
+  step_.begin_epoch(epoch_, first_data_epoch_ + epoch_);
   for (int64_t batch = 1; batch <= steps_per_epoch(); ++batch) {
     throw_if_interrupted();
     step_.run();
     if (progress) progress(title, batch, steps_per_epoch());
   }
-  const std::vector<LaneMetrics> trained = step_.metrics();
   // A retired lane's running statistics moved with the batches it saw.
-  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
-    if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore(lane);
-  const std::vector<LaneScore> validated = validation_.score(tick_of(progress, title + ", validation"));
+  if (setup_.on_failure == OnFailure::kRollBack)
+    for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
+      if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore_values(lane);
+  validation_.clear();
+  validation_.pass(tick_of(progress, title + ", validation"));
+  for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
+    if (is_asked_about(slot))
+      validation_.pass_without(
+          slot, tick_of(progress, "without " + population_.slots()[static_cast<size_t>(slot)].name));
+}
+
+EpochRecord PopulationTrainer::train_epoch(const Progress& progress) {
+  if (!buffer_) {
+    std::vector<int64_t> all(static_cast<size_t>(population_.num_lanes()));
+    std::iota(all.begin(), all.end(), 0);
+    buffer_ = std::make_unique<EpochBuffer>(std::vector<std::vector<int64_t>>{all}, population_.num_slots(),
+                                            step_.device());
+  }
+  PopulationTrainer* const self = this;
+  return train_together({&self, 1}, *buffer_, *setup_.controller, progress);
+}
+
+EpochRecord PopulationTrainer::settle_epoch(const EpochBuffer::Sums& sums) {
+  EpochRecord record{.epoch = epoch_ + 1};
+  const std::vector<LaneMetrics> trained = StepMetrics::means(sums.trained, step_.steps_done());
+  const std::vector<LaneScore> validated = Evaluation::scores(sums.validated.select(0, 0));
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
     const auto i = static_cast<size_t>(lane);
-    record.lanes.push_back({.lane = lane,
+    record.lanes.push_back({.lane = env_of(lane),
                             .outcome = lanes_[i].is_retired ? LaneOutcome::kRetired : LaneOutcome::kTrained,
                             .trained = trained[i],
                             .validated = validated[i]});
   }
-  measure_slots(record, progress);
+  measure_slots(record, sums);
   settle_failures(record);
-  decide(record);
   epoch_ += 1;
-
-  record.num_captures += captures();
-  record.capture_seconds += capture_seconds();
-  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return record;
 }
 
-// The states of every slot and what the epoch told about its seed; one extra pass a slot that any lane has
-// yet to decide about.
-void PopulationTrainer::measure_slots(EpochRecord& record, const Progress& progress) {
-  for (LaneRecord& lane : record.lanes) {
-    const bool is_finite = is_sound(lane);
-    for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
-      const auto s = static_cast<size_t>(slot);
-      SlotReport report{.state = lifecycle_.at(lane.lane, slot)};
+// The states of every slot and what the epoch told about its seed.
+void PopulationTrainer::measure_slots(EpochRecord& record, const EpochBuffer::Sums& sums) const {
+  for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
+    const auto s = static_cast<size_t>(slot);
+    const bool is_asked = is_asked_about(slot);
+    const auto without = Evaluation::scores(sums.validated.select(0, 1 + slot));
+    for (size_t i = 0; i < record.lanes.size(); ++i) {
+      LaneRecord& lane = record.lanes[i];
+      SlotReport report{.state = lifecycle_.at(static_cast<int64_t>(i), slot)};
       if (holds_seed(report.state.stage) && report.state.stage != SeedStage::kGerminated) {
         const double norm = lane.trained.slots[s];
-        report.measured.finite = is_finite && std::isfinite(norm);
+        report.measured.finite = is_sound(lane) && std::isfinite(norm);
         // A seed without parameters has no gradients to measure.
         if (norm != 0) {
           report.measured.gradient_norm = norm;
           report.measured.gradient_ratio = norm / lane.trained.gradient_norm;
         }
-        if (const auto& before = lanes_[static_cast<size_t>(lane.lane)].accuracy_before[s])
+        if (const auto& before = lanes_[i].accuracy_before[s])
           report.measured.improvement_points = 100 * (lane.validated.accuracy - *before);
       }
+      if (is_asked && is_felt(report.state))
+        report.measured.contribution_points = 100 * (lane.validated.accuracy - without[i].accuracy);
       lane.slots.push_back(report);
     }
   }
-  for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
-    const auto s = static_cast<size_t>(slot);
-    const bool is_asked = std::ranges::any_of(record.lanes, [&](const LaneRecord& lane) {
-      return lane.outcome == LaneOutcome::kTrained && is_undecided(lane.slots[s].state);
-    });
-    if (!is_asked) continue;
-    const std::string& name = population_.slots()[s].name;
-    const auto without = validation_.score_without(slot, tick_of(progress, "without " + name));
-    for (LaneRecord& lane : record.lanes)
-      if (is_felt(lane.slots[s].state))
-        lane.slots[s].measured.contribution_points =
-            100 * (lane.validated.accuracy - without[static_cast<size_t>(lane.lane)].accuracy);
-  }
 }
 
-// Lanes that failed go back; the others' state is the one to come back to.
+// Lanes that failed go back, or are given up; the others' state is the one to come back to.
 void PopulationTrainer::settle_failures(EpochRecord& record) {
+  const bool rolls_back = setup_.on_failure == OnFailure::kRollBack;
   std::vector<int64_t> good;
-  for (LaneRecord& lane : record.lanes) {
-    Lane& of = lanes_[static_cast<size_t>(lane.lane)];
+  for (size_t i = 0; i < record.lanes.size(); ++i) {
+    LaneRecord& lane = record.lanes[i];
+    Lane& of = lanes_[i];
+    const auto here = static_cast<int64_t>(i);
     if (!of.is_retired && is_sound(lane)) {
       of.accuracies.push_back(lane.validated.accuracy);
-      good.push_back(lane.lane);
+      good.push_back(here);
     } else if (!of.is_retired) {
-      snapshots_.restore(lane.lane);
-      if (of.num_rollbacks < kMaxRollbacks) {
+      if (rolls_back) snapshots_.restore(here);
+      if (rolls_back && of.num_rollbacks < kMaxRollbacks) {
         of.num_rollbacks += 1;
         of.rate_factor /= 2;
-        step_.set_rate_factor(lane.lane, of.rate_factor);
+        step_.set_rate_factor(here, of.rate_factor);
         lane.outcome = LaneOutcome::kRolledBack;
       } else {
         of.is_retired = true;
-        step_.freeze(lane.lane);
+        step_.freeze(here);
         lane.outcome = LaneOutcome::kRetired;
       }
     }
     lane.rate_factor = of.rate_factor;
     lane.num_rollbacks = of.num_rollbacks;
   }
-  snapshots_.take(good);
-  for (LaneRecord& lane : record.lanes) lane.num_parameters = population_.num_parameters(lane.lane);
+  if (rolls_back) snapshots_.take(good);
+  for (size_t i = 0; i < record.lanes.size(); ++i)
+    record.lanes[i].num_parameters = population_.num_parameters(static_cast<int64_t>(i));
 }
 
-LaneReport PopulationTrainer::report_of(const LaneRecord& record) const {
-  return {.lane = record.lane,
-          .epoch = epoch_ + 1,
-          .num_epochs = options_.epochs,
-          .train_loss = record.trained.loss,
-          .train_accuracy = record.trained.accuracy,
-          .validation_loss = record.validated.loss,
-          .validation_accuracy = record.validated.accuracy,
-          .accuracies = lanes_[static_cast<size_t>(record.lane)].accuracies,
-          .host_gradient_norm = record.trained.gradient_norm,
-          .slots = record.slots};
-}
-
-void PopulationTrainer::decide(EpochRecord& record) {
+std::vector<LaneReport> PopulationTrainer::reports_of(const EpochRecord& record) const {
   std::vector<LaneReport> reports;
-  for (const LaneRecord& lane : record.lanes)
-    if (lane.outcome == LaneOutcome::kTrained) reports.push_back(report_of(lane));
-  const std::vector<SeedAction> actions = setup_.controller->decide(reports);
-  if (actions.size() != reports.size())
-    fail("the controller gave {} actions for {} lanes", actions.size(), reports.size());
-  for (size_t i = 0; i < actions.size(); ++i) {
-    LaneRecord& lane = record.lanes[static_cast<size_t>(reports[i].lane)];
-    lane.action = actions[i];
-    if (lane.action.op == SeedOp::kWait) continue;
-    const auto slot = static_cast<size_t>(lane.action.slot);
-    const auto measured = slot < lane.slots.size() ? lane.slots[slot].measured : grow::SeedMeasurements{};
-    lane.gate = lifecycle_.act(lane.lane, lane.action, measured);
+  for (size_t i = 0; i < record.lanes.size(); ++i) {
+    const LaneRecord& lane = record.lanes[i];
+    if (lane.outcome != LaneOutcome::kTrained) continue;
+    reports.push_back({.lane = lane.lane,
+                       .epoch = record.epoch,
+                       .num_epochs = options_.epochs,
+                       .train_loss = lane.trained.loss,
+                       .train_accuracy = lane.trained.accuracy,
+                       .validation_loss = lane.validated.loss,
+                       .validation_accuracy = lane.validated.accuracy,
+                       .accuracies = lanes_[i].accuracies,
+                       .host_gradient_norm = lane.trained.gradient_norm,
+                       .slots = lane.slots});
   }
+  return reports;
+}
+
+void PopulationTrainer::act(int64_t lane, LaneRecord& record, const SeedAction& action) {
+  record.action = action;
+  if (action.op == SeedOp::kWait) return;
+  const auto slot = static_cast<size_t>(action.slot);
+  const auto measured = slot < record.slots.size() ? record.slots[slot].measured : grow::SeedMeasurements{};
+  record.gate = lifecycle_.act(lane, action, measured);
 }
 
 Evaluation::Tick PopulationTrainer::tick_of(const Progress& progress, const std::string& title) const {

@@ -2,8 +2,8 @@
 // lane whose loss is not finite any more.
 //
 // Kept true: a lane's bits depend on (options, lane) alone, whatever the others do: growing, failing or
-// retired; time moves and decisions fall between epochs, from plain values of the host; the test split is
-// read by test() alone.
+// retired; an epoch is queued as a whole and then read in one copy (epoch_buffer.h); time moves and decisions
+// take effect between epochs; the test split is read by test() alone.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "espalier/grow/lifecycle.h"
 #include "espalier/grow/population.h"
 #include "espalier/train/controller.h"
+#include "espalier/train/epoch_buffer.h"
 #include "espalier/train/epoch_record.h"
 #include "espalier/train/evaluation.h"
 #include "espalier/train/lane_snapshots.h"
@@ -24,6 +25,11 @@
 
 namespace espalier::train {
 
+enum class OnFailure {
+  kRollBack,  // to the last good state, at half the rate; retired after kMaxRollbacks
+  kRetire,    // at once, and without a state to come back to: for lanes that begin anew before long
+};
+
 // What tests and benchmarks give instead of files and devices by name.
 struct TrainerSetup {
   std::shared_ptr<const data::ResidentDataset> dataset;
@@ -31,6 +37,11 @@ struct TrainerSetup {
   grow::CnnHostOptions host;                         // lanes, image sizes and classes are filled in
   grow::BlueprintRegistry blueprints = {};           // also of a user's own
   std::shared_ptr<Controller> controller = nullptr;  // none: the one that the options name
+  OnFailure on_failure = OnFailure::kRollBack;
+  // Where several populations share a job: the environments that the lanes here are, and the device of every
+  // environment of the job. Empty: this population is the job.
+  std::vector<int64_t> envs = {};             // [lanes]
+  std::vector<std::string> env_devices = {};  // [environments]
 };
 
 class PopulationTrainer {
@@ -43,6 +54,21 @@ class PopulationTrainer {
   EpochRecord train_epoch(const Progress& progress = {});
   std::vector<LaneScore> test(const Progress& progress = {});
 
+  // All lanes begin anew: first values of the seed, no optimiser state, no seeds; the next epoch is the
+  // first, with the samples of data_epoch. Nothing is allocated and captured graphs stay.
+  void begin_episode(uint64_t seed, int64_t data_epoch);
+
+  // The parts of an epoch, for those who train several populations under one controller (joint_epoch.h), in
+  // this order. Only settle_epoch() needs what was read.
+  void begin_epoch(EpochBuffer& buffer);
+  void queue_epoch(const Progress& progress);
+  EpochRecord settle_epoch(const EpochBuffer::Sums& sums);
+  // Of the lanes that have something to decide.
+  std::vector<LaneReport> reports_of(const EpochRecord& record) const;
+  // lane: here; record: its own.
+  void act(int64_t lane, LaneRecord& record, const SeedAction& action);
+
+  int64_t env_of(int64_t lane) const { return setup_.host.lane_id(lane); }
   int64_t epochs_done() const { return epoch_; }
   int64_t steps_per_epoch() const { return train_.length(); }
   grow::Population& population() { return population_; }
@@ -59,11 +85,10 @@ class PopulationTrainer {
     bool is_retired = false;
   };
 
-  void begin_epoch();
-  LaneReport report_of(const LaneRecord& record) const;
-  void measure_slots(EpochRecord& record, const Progress& progress);
+  void begin_lanes();
+  bool is_asked_about(int64_t slot) const;
+  void measure_slots(EpochRecord& record, const EpochBuffer::Sums& sums) const;
   void settle_failures(EpochRecord& record);
-  void decide(EpochRecord& record);
   Evaluation::Tick tick_of(const Progress& progress, const std::string& title) const;
 
   PopulationOptions options_;
@@ -79,7 +104,9 @@ class PopulationTrainer {
   Evaluation validation_;
   LaneSnapshots snapshots_;
   std::vector<Lane> lanes_;
-  int64_t epoch_ = 0;  // trained so far
+  int64_t epoch_ = 0;                    // trained so far, of the episode
+  int64_t first_data_epoch_ = 0;         // of the episode
+  std::unique_ptr<EpochBuffer> buffer_;  // of train_epoch(); none before the first
 };
 
 }  // namespace espalier::train

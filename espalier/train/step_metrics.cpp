@@ -10,7 +10,7 @@
 namespace espalier::train {
 
 StepMetrics::StepMetrics(int64_t lanes, int64_t slots, at::Device device)
-    : sums_(at::zeros({kFirstSlot + slots, lanes}, at::TensorOptions(at::kDouble).device(device))),
+    : sums_(at::zeros({num_rows(slots), lanes}, at::TensorOptions(at::kDouble).device(device))),
       lanes_(at::arange(lanes, at::TensorOptions(at::kLong).device(device)).unsqueeze(0)) {}
 
 void StepMetrics::clear() {
@@ -45,9 +45,8 @@ void StepMetrics::add_slot_norms(int64_t slot, const at::Tensor& entries, const 
   row(kFirstSlot + slot).add_(at::where(is_there, norms.unsqueeze(1), 0).sum(0));
 }
 
-std::vector<LaneMetrics> StepMetrics::read(int64_t num_steps) const {
-  const at::Tensor host = sums_.to(at::kCPU);
-  const auto sums = host.accessor<double, 2>();
+std::vector<LaneMetrics> StepMetrics::means(const at::Tensor& copied, int64_t num_steps) {
+  const auto sums = copied.accessor<double, 2>();
   const auto steps = static_cast<double>(std::max<int64_t>(num_steps, 1));
   std::vector<LaneMetrics> lanes;
   for (int64_t lane = 0; lane < sums.size(1); ++lane) {

@@ -1,4 +1,5 @@
-// What an epoch's steps add up for every lane: on the device, in one tensor, read back in one copy.
+// What an epoch's steps add up for every lane: on the device, in one tensor, which an epoch's one copy takes
+// along.
 //
 // Kept true: a lane's numbers depend on that lane alone; a value that is not finite stays so in its sum.
 #pragma once
@@ -36,12 +37,7 @@ class StepMetrics {
   // norms [E] of the seeds in a slot; entries [E] i64: the lane of each, -1 empty.
   void add_slot_norms(int64_t slot, const at::Tensor& entries, const at::Tensor& norms);
 
-  // The one copy. num_steps: that were added since clear().
-  std::vector<LaneMetrics> read(int64_t num_steps) const;
-
-  const at::Tensor& sums() const { return sums_; }  // [rows,L] f64: what a step changes
-
- private:
+  // What sums() holds, row by row; then the gradient norm of the seed in each slot.
   enum Row : int64_t {
     kLoss,
     kCorrect,
@@ -53,7 +49,16 @@ class StepMetrics {
     kScale,
     kFirstSlot
   };
+  static int64_t num_rows(int64_t slots) { return kFirstSlot + slots; }
 
+  const at::Tensor& sums() const { return sums_; }  // [rows,L] f64: what a step changes
+
+  // Means from sums that were copied to the host; num_steps: that were added since clear().
+  static std::vector<LaneMetrics> means(const at::Tensor& copied, int64_t num_steps);
+  // The same with a copy of its own.
+  std::vector<LaneMetrics> read(int64_t num_steps) const { return means(sums_.to(at::kCPU), num_steps); }
+
+ private:
   at::Tensor row(int64_t which) const { return sums_.select(0, which); }
 
   at::Tensor sums_;   // [kFirstSlot + S, L] f64

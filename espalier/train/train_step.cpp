@@ -35,11 +35,18 @@ TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t
   step_ = at::zeros({1}, device.dtype(at::kDouble));
 }
 
-void TrainStep::begin_epoch(int64_t epoch) {
+void TrainStep::begin_epoch(int64_t epoch, int64_t data_epoch) {
   metrics_.clear();
-  batch_.move_to(epoch);
+  batch_.move_to(data_epoch);
   step_.fill_(static_cast<double>(epoch * options_.steps_per_epoch));
   steps_done_ = 0;
+}
+
+void TrainStep::begin_anew() {
+  optimizers_.reset_all();
+  if (loss_scale_) loss_scale_->reset();
+  peak_rates_.fill_(options_.optimizer.learning_rate);
+  is_active_.fill_(true);
 }
 
 void TrainStep::set_rate_factor(int64_t lane, double factor) {

@@ -47,7 +47,12 @@ class TrainStep {
             const TrainStepOptions& options);
 
   // Between epochs: clears the sums, goes to the epoch's first batch and to its place in the schedule.
-  void begin_epoch(int64_t epoch);
+  void begin_epoch(int64_t epoch) { begin_epoch(epoch, epoch); }
+  // The same where data_epoch, which chooses the order of samples and their augmentation, is another.
+  void begin_epoch(int64_t epoch, int64_t data_epoch);
+  // After Population::begin_anew(): no optimiser remembers anything, and every lane is trained at its full
+  // rate.
+  void begin_anew();
   // Between epochs, after Population::apply().
   void follow(const grow::GrowthReport& report) { optimizers_.follow(report); }
 
@@ -60,7 +65,10 @@ class TrainStep {
   // nothing: what they change is put back.
   double measure_ms();
 
-  // Means since begin_epoch(): the one copy back.
+  // Sums since begin_epoch(), on the device, and the steps that they are of.
+  const at::Tensor& sums() const { return metrics_.sums(); }
+  int64_t steps_done() const { return steps_done_; }
+  // The means, by a copy of their own.
   std::vector<LaneMetrics> metrics() const { return metrics_.read(steps_done_); }
 
   // Between epochs: what one lane's rate is multiplied with, and lanes that are not trained any more.

@@ -298,6 +298,59 @@ class Doctor(Case):
         self.assertRegex(result.stdout, r"broken +disk .*/proc")
 
 
+class Ppo(Case):
+    TINY = ["--devices", "cpu", "--synthetic-train", "60", "--synthetic-test", "20", "--synthetic-size", "8x8",
+            "--envs", "2", "--batch-per-env", "9", "--episode-length", "4", "--crop-pad", "1"]
+    POLICY = ["--encoder-size", "8", "--hidden-size", "8"]
+
+    def train(self, runner, *arguments):
+        return runner("train", "ppo", *self.TINY, *self.POLICY, "--run-dir", self.path("run"), *arguments)
+
+    def test_trains_saves_resumes_and_evaluates(self):
+        file = self.path("policy.safetensors")
+        result = self.train(run, "--rounds", "2", "--save", file, "--gpu-preload", "--amp", "--no-tui")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^round 2/2  return \S+  accuracy \S+ %")
+        self.assertIn("fp32", result.stdout)  # --amp on the CPU
+        self.assertTrue(result.stdout.rstrip().endswith(self.path("run")), result.stdout)
+        self.assertNotIn("\033", result.stdout)
+        result = run("train", "ppo", *self.TINY, *self.POLICY, "--rounds", "3", "--resume", file,
+                     "--run-dir", self.path("more"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("goes on after round 2", result.stdout)
+        result = run("evaluate", *self.TINY, "--episodes", "1", "--controllers", f"none,random,ppo:{file}",
+                     "--run-dir", self.path("evaluated"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name in ("none", "random", "ppo:"):
+            self.assertRegex(result.stdout, rf"(?m)^{name}\S* +\S+ \+- \S+")
+
+    def test_a_terminal_shows_the_networks_in_place(self):
+        code, text = self.train(run_on_terminal, "--rounds", "1")
+        self.assertEqual(code, 0, text)
+        self.assertIn("round 1/1, step 4/4", text)
+        self.assertIn("\033[3A", text)  # a title and two networks
+        os.rename(self.path("run"), self.path("before"))
+        code, text = self.train(run_on_terminal, "--rounds", "1", "--no-tui")
+        self.assertEqual(code, 0, text)
+        self.assertNotIn("\033[3A", text)
+
+    def test_prints_the_configuration_that_it_reads_again(self):
+        printed = self.train(run, "--rounds", "7", "--slots", "r0c0", "--print-config")
+        self.assertEqual(printed.returncode, 0, printed.stderr)
+        config = json.loads(printed.stdout)
+        self.assertEqual((config["rounds"], config["slots"], config["envs"]), (7, "r0c0", 2))
+        file = self.path("config.json")
+        with open(file, "w") as out:
+            out.write(printed.stdout)
+        again = run("train", "ppo", "--config-json", file, "--rounds", "8", "--print-config")
+        self.assertEqual(json.loads(again.stdout), dict(config, rounds=8))
+
+    def test_refuses_what_cannot_be(self):
+        self.assert_error(run("train", "ppo", "--episode-length", "1"), 2, "--episode-length", "got 1")
+        self.assert_error(run("evaluate", *self.TINY, "--controllers", "clever", "--run-dir", self.path("e"),
+                              "--synthetic-train", "30"), 2, "'clever'")
+
+
 class Signals(Case):
     def interrupted(self, number):
         process = subprocess.Popen([PROGRAM, "train", "host", "--device", "cpu", "--epochs", "100000", *SMALL,

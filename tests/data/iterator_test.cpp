@@ -185,17 +185,16 @@ TEST_F(GatherIteratorTest, DiffersBetweenEpochsAndRepeatsWithinOne) {
 TEST_F(GatherIteratorTest, GivesAProcessItsPartOfTheWholeJob) {
   GatherIterator whole(IteratorOptions::training(lanes(4, 3), at::kFloat), {data_}, Split::kTrain);
   auto part_options = IteratorOptions::training(lanes(4, 3), at::kFloat);
-  part_options.first_env = 2;
-  part_options.num_envs = 2;
+  part_options.envs = {1, 3};
   GatherIterator part(part_options, {data_}, Split::kTrain);
   whole.begin_epoch(0);
   part.begin_epoch(0);
   while (auto all = whole.next_stacked()) {
     const auto mine = part.next_stacked();
-    EXPECT_EQ(mine->front().envs, (std::vector<int64_t>{2, 3}));
-    EXPECT_TRUE(at::equal(mine->front().fields[0], all->front().fields[0].slice(0, 2, 4)));
+    EXPECT_EQ(mine->front().envs, (std::vector<int64_t>{1, 3}));
+    EXPECT_TRUE(at::equal(mine->front().fields[0], all->front().fields[0].slice(0, 1, 4, 2)));
   }
-  part_options.num_envs = 3;
+  part_options.envs = {1, 4};
   EXPECT_ERROR(GatherIterator(part_options, {data_}, Split::kTrain), UsageError, "4");
 }
 

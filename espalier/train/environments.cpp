@@ -1,0 +1,52 @@
+#include "espalier/train/environments.h"
+
+#include "espalier/train/episode_seed.h"
+#include "espalier/train/joint_epoch.h"
+
+namespace espalier::train {
+
+Environments::Environments(const EnvironmentOptions& options, const Setup& setup)
+    : options_(options.population) {
+  const std::vector<DeviceName> devices = devices_of(options);
+  const auto count = std::ssize(devices);
+  std::vector<std::vector<int64_t>> envs(devices.size());
+  std::vector<std::string> env_devices;
+  for (int64_t env = 0; env < num_lanes(); ++env) {
+    envs[static_cast<size_t>(env % count)].push_back(env);
+    env_devices.push_back(devices[static_cast<size_t>(env % count)].text());
+  }
+  for (size_t d = 0; d < devices.size(); ++d) {
+    PopulationOptions part = population_options(options, devices[d]);
+    part.lanes = std::ssize(envs[d]);
+    part.controller = "none";  // one decides for all of them
+    TrainerSetup own = setup(devices[d]);
+    own.envs = envs[d];
+    own.env_devices = env_devices;
+    own.on_failure = OnFailure::kRetire;
+    populations_.push_back(std::make_unique<PopulationTrainer>(part, std::move(own)));
+  }
+  buffer_ = std::make_unique<EpochBuffer>(std::move(envs), num_slots(), policy_device_of(options));
+}
+
+void Environments::begin_episode(int64_t round) {
+  for (const auto& population : populations_)
+    population->begin_episode(episode_seed(options_.seed, round), round * options_.epochs);
+}
+
+EpochRecord Environments::train_epoch(Controller& controller, const Progress& progress) {
+  std::vector<PopulationTrainer*> all;
+  for (const auto& population : populations_) all.push_back(population.get());
+  return train_together(all, *buffer_, controller, progress);
+}
+
+std::vector<LaneScore> Environments::test(const Progress& progress) {
+  std::vector<LaneScore> scores(static_cast<size_t>(num_lanes()));
+  for (const auto& population : populations_) {
+    const std::vector<LaneScore> own = population->test(progress);
+    for (size_t lane = 0; lane < own.size(); ++lane)
+      scores[static_cast<size_t>(population->env_of(static_cast<int64_t>(lane)))] = own[lane];
+  }
+  return scores;
+}
+
+}  // namespace espalier::train

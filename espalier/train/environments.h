@@ -1,0 +1,49 @@
+// The environments of a job: populations, one a device, that live through episodes together.
+//
+// Kept true: environment e lives on device e mod D, as lane e / D of its population; what it does in a round
+// depends on (options, e, round) alone, whoever else is on its device (with plan `split` also on how many
+// share the device's pass over the data); all advance together, and the host waits once an epoch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "espalier/core/device_name.h"
+#include "espalier/train/epoch_buffer.h"
+#include "espalier/train/population_trainer.h"
+#include "espalier/train/ppo_options.h"
+
+namespace espalier::train {
+
+class Environments {
+ public:
+  // The data and the host network on one device; who fails, and which lanes these are, is filled in.
+  using Setup = std::function<TrainerSetup(const DeviceName& device)>;
+
+  Environments(const EnvironmentOptions& options, const Setup& setup);
+
+  // All lanes begin anew; the epochs that follow see samples in an order of this round's own. Nothing is
+  // allocated.
+  void begin_episode(int64_t round);
+  EpochRecord train_epoch(Controller& controller, const Progress& progress = {});
+  std::vector<LaneScore> test(const Progress& progress = {});  // in the order of environments
+
+  int64_t num_lanes() const { return options_.lanes; }
+  int64_t num_slots() const { return population(0).num_slots(); }
+  int64_t episode_length() const { return options_.epochs; }
+  int64_t host_parameters() const { return grow::num_parameters(population(0).host().options()); }
+  size_t num_populations() const { return populations_.size(); }
+  PopulationTrainer& trainer(size_t index) { return *populations_[index]; }
+  grow::Population& population(size_t index) const { return populations_[index]->population(); }
+  const EpochBuffer& buffer() const { return *buffer_; }
+
+ private:
+  PopulationOptions options_;  // of all lanes together
+  std::vector<std::unique_ptr<PopulationTrainer>> populations_;
+  std::unique_ptr<EpochBuffer> buffer_;
+};
+
+}  // namespace espalier::train

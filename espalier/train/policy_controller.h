@@ -1,0 +1,77 @@
+// The learned controller: observes all lanes on the device, acts there, and learns from whole rounds.
+//
+// Kept true: of an epoch nothing but the chosen actions and one flag a lane goes to the host, in the epoch's
+// one copy; a lane that was lost only waits and does not count until its next episode; acting is captured as
+// one CUDA graph, from the epoch's sums to the chosen actions, where graphs are on. An episode of T epochs
+// has T - 1 decisions: what is decided after the last one could have no effect.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "espalier/policy/acting.h"
+#include "espalier/policy/ppo.h"
+#include "espalier/train/controller.h"
+#include "espalier/train/step_graphs.h"
+
+namespace espalier::train {
+
+struct PolicyOptions {
+  int64_t lanes = 1;  // L, of the whole job
+  policy::ActionSpace space;
+  std::vector<bool> enabled_slots;  // [S]: where seeds may be planted; empty: everywhere
+  int64_t max_seeds = 3;
+  int64_t episode_length = 2;   // T, in epochs
+  double parameter_budget = 1;  // share of the host's parameters that is the whole of it
+  int64_t encoder_size = 512;
+  int64_t hidden_size = 512;
+  policy::RewardMode reward = policy::RewardMode::kShaped;
+  policy::PpoOptions ppo;
+  uint64_t seed = 0;
+  at::Device device = at::kCPU;
+  Graphs graphs = Graphs::kOn;
+};
+
+class PolicyController final : public Controller {
+ public:
+  explicit PolicyController(const PolicyOptions& options);
+
+  // Of the episodes that begin from now on; to learn, at first.
+  void set_playing(policy::Playing playing) { playing_ = playing; }
+
+  // Draws depend on (seed, round, step, lane).
+  void begin_episode(int64_t round) override;
+  at::Tensor act(const EpochSigns& signs) override;
+  std::vector<SeedAction> decide(std::span<const LaneReport> lanes) override;
+
+  // After an episode that was played to learn. progress: of the run, from 0 to 1. Returns
+  // [policy::kNumDiagnostics] f32 on the device.
+  at::Tensor update(double progress);
+
+  const PolicyOptions& options() const { return options_; }
+  const policy::PolicyNetwork& network() const { return network_; }
+  const policy::Acting& acting() const { return acting_; }
+  // What a checkpoint between rounds holds: views.
+  std::vector<policy::NamedTensor> state() const;
+
+ private:
+  enum class Place { kFirst, kMiddle, kLast };  // of an epoch in its episode
+  void body(const EpochSigns& signs, Place place);
+
+  PolicyOptions options_;
+  policy::PolicyNetwork network_;
+  policy::MaskRules rules_;
+  policy::ActionSampler sampler_;
+  policy::Ppo ppo_;
+  policy::Acting acting_;
+  policy::Playing playing_ = policy::Playing::kLearning;
+  int64_t epoch_ = 0;   // of the episode: those acted upon
+  at::Tensor lost_;     // [L] bool: in this episode
+  at::Tensor carried_;  // [9,L] f64: the choice of each head, then whether the state was illegal
+  StepGraphs graphs_;   // last: its graphs are gone before what they write to
+};
+
+}  // namespace espalier::train

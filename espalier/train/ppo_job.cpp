@@ -1,0 +1,125 @@
+#include "espalier/train/ppo_job.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/device_memory.h"
+#include "espalier/core/error.h"
+#include "espalier/data/cache.h"
+#include "espalier/lanes/conv_choice.h"
+#include "espalier/train/deterministic_scope.h"
+#include "espalier/train/memory_plan.h"
+#include "espalier/train/policy_file.h"
+#include "espalier/train/population_memory.h"
+#include "espalier/train/population_setup.h"
+#include "espalier/train/ppo_lines.h"
+#include "espalier/train/run_directory.h"
+
+namespace espalier::train {
+namespace {
+
+constexpr const char* kPolicyFile = "policy.safetensors";
+
+nlohmann::ordered_json environment(const PpoJobOptions& options, PpoTrainer& trainer) {
+  PopulationTrainer& first = trainer.environments().trainer(0);
+  nlohmann::ordered_json devices;
+  for (const DeviceName& device : devices_of(options))
+    devices.push_back(
+        {{"device", device.text()}, {"precision", population_options(options, device).precision}});
+  return {{"devices", devices},
+          {"threads", at::get_num_threads()},
+          {"deterministic", options.population.deterministic},
+          {"graphs", first.step().graphs().is_capturing()},
+          {"batches_per_step", first.steps_per_epoch()},
+          {"parameters_per_lane", trainer.environments().host_parameters()}};
+}
+
+double mean_over(const std::vector<double>& values, size_t first, size_t count) {
+  double sum = 0;
+  for (size_t i = first; i < first + count; ++i) sum += values[i];
+  return sum / static_cast<double>(count);
+}
+
+void check_files(const PpoJobOptions& options) {
+  if (options.controller == "ppo") return;
+  for (const auto& [flag, value] : {std::pair{"--save", options.save}, std::pair{"--resume", options.resume}})
+    if (!value.empty())
+      fail_usage("{} {}: only --controller ppo learns, got --controller {}", flag, value, options.controller);
+}
+
+}  // namespace
+
+Environments::Setup setup_of(const EnvironmentOptions& options, const Progress& progress) {
+  return [options, progress](const DeviceName& device) -> TrainerSetup {
+    const PopulationOptions population = population_options(options, device);
+    const auto dataset =
+        data::DatasetCache::instance().ensure(population.source, population.resident, device, progress);
+    const std::vector<data::FieldSpec> specs = specs_of(dataset->train);
+    const data::FieldSpec& field = specs[chosen_field(population, specs)];
+    return {
+        .dataset = dataset, .device = device, .host = host_for(population, field, dataset->num_classes())};
+  };
+}
+
+PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  check_files(options);
+  for (const DeviceName& name : devices_of(options)) {
+    const c10::Device device = data::torch_device(name);
+    if (!device.is_cpu()) measure_cuda_context(device.index());
+    cap_device_memory(device, options.population.device_memory);
+  }
+  const DeterministicScope deterministic(options.population.deterministic);
+  repeat_convolutions(options.population.convolutions);
+
+  const Environments::Setup setup = setup_of(options, events.progress);
+  PpoTrainer trainer(options, setup);
+  if (!options.resume.empty()) trainer.resume(options.resume);
+  if (trainer.rounds_done() >= options.rounds)
+    fail_usage("--resume {}: it has played {} rounds already; want more of them than --rounds {}",
+               options.resume, trainer.rounds_done(), options.rounds);
+  RunDirectory run("ppo", options.population.run_dir, config_text(options));
+  run.write_file("environment.json", environment(options, trainer).dump(2) + "\n");
+  if (events.started) events.started(trainer, *setup(devices_of(options).front()).dataset, run.path());
+
+  PpoResult result{.run_dir = run.path()};
+  const PpoLines lines(trainer.environments().population(0), options);
+  const StepDone step_done = [&](int64_t round, const EpochRecord& epoch,
+                                 const std::vector<RewardTerms>& rewards) {
+    for (size_t i = 0; i < epoch.lanes.size(); ++i)
+      run.write_metrics(lines.of_step(round, epoch, epoch.lanes[i], rewards[i]));
+    if (events.step_done) events.step_done(round, epoch, rewards);
+  };
+  std::vector<double> returns;
+  while (trainer.rounds_done() < options.rounds) {
+    const RoundRecord round = trainer.train_round(events.progress, step_done);
+    returns.push_back(round.episode.mean_return());
+    result.last_accuracy = round.episode.mean_accuracy();
+    run.write_metrics(lines.of_round(round));
+    if (trainer.policy() != nullptr) {
+      trainer.save(run.path() / kPolicyFile);
+      if (!options.save.empty()) trainer.save(options.save);
+    }
+    if (events.round_done) events.round_done(round);
+    if (!data::torch_device(devices_of(options).front()).is_cpu())
+      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+  }
+  const size_t tenth = std::max<size_t>(1, returns.size() / 10);
+  result.rounds = std::ssize(returns);
+  result.first_return = mean_over(returns, 0, tenth);
+  result.last_return = mean_over(returns, returns.size() - tenth, tenth);
+  if (trainer.policy() != nullptr) result.policy = run.path() / kPolicyFile;
+  result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  run.write_metrics({{"rounds", result.rounds},
+                     {"first_return", result.first_return},
+                     {"last_return", result.last_return},
+                     {"validation_accuracy", result.last_accuracy},
+                     {"seconds", result.seconds}});
+  return result;
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,27 @@
+#include "espalier/train/interval.h"
+
+#include <gtest/gtest.h>
+
+namespace espalier::train {
+namespace {
+
+TEST(Interval, HasTheQuantilesOfStudentsTables) {
+  EXPECT_NEAR(student_t(1), 12.706, 1e-3);
+  EXPECT_NEAR(student_t(2), 4.303, 1e-3);
+  EXPECT_NEAR(student_t(3), 3.182, 0.03);
+  EXPECT_NEAR(student_t(5), 2.571, 0.01);
+  EXPECT_NEAR(student_t(30), 2.042, 1e-3);
+  EXPECT_NEAR(student_t(1e6), 1.960, 1e-3);
+}
+
+TEST(Interval, IsThatOfAFewNumbersByHand) {
+  // Mean 2, deviation 1, over sqrt(3), times t of two degrees.
+  const Interval interval = interval_of({1, 2, 3});
+  EXPECT_DOUBLE_EQ(interval.mean, 2);
+  EXPECT_NEAR(interval.half_width, 4.3027 / 1.7320508, 1e-4);
+  EXPECT_EQ(interval_of({5}).half_width, 0);
+  EXPECT_EQ(interval_of({}).mean, 0);
+}
+
+}  // namespace
+}  // namespace espalier::train

@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include "tests/support/cuda.h"
+#include "tests/train/small_ppo.h"
+
+namespace espalier::train {
+namespace {
+
+using testing::small_environments;
+using testing::small_ppo;
+
+class PpoTrainerCuda : public ::testing::Test {
+ protected:
+  void SetUp() override { ESPALIER_SKIP_WITHOUT_CUDA(); }
+};
+
+PpoJobOptions on_gpu(bool graphs) {
+  PpoJobOptions options = small_ppo(4);
+  options.devices = "cuda:0";
+  options.population.epochs = 10;
+  options.population.deterministic = true;
+  options.population.graphs = graphs;
+  return options;
+}
+
+TEST_F(PpoTrainerCuda, DoesReplayedWhatItDoesEagerly) {
+  const PpoJobOptions replayed = on_gpu(true), eager = on_gpu(false);
+  PpoTrainer a(replayed, small_environments(replayed)), b(eager, small_environments(eager));
+  for (int round = 0; round < 2; ++round) {
+    const auto left = testing::epochs_of_round(a), right = testing::epochs_of_round(b);
+    for (size_t step = 0; step < left.size(); ++step)
+      testing::expect_same_epoch(left[step], right[step], "step " + std::to_string(step));
+    EXPECT_TRUE(at::equal(a.policy()->acting().rollout().rewards, b.policy()->acting().rollout().rewards));
+  }
+}
+
+TEST_F(PpoTrainerCuda, DecidesAsOnTheCpu) {
+  PpoJobOptions gpu = on_gpu(true), cpu = gpu;
+  cpu.devices = "cpu";
+  gpu.population.learning_rate = cpu.population.learning_rate = 0.02;
+  PpoTrainer a(gpu, small_environments(gpu)), b(cpu, small_environments(cpu));
+  const auto left = testing::epochs_of_round(a), right = testing::epochs_of_round(b);
+  for (size_t step = 0; step < 4; ++step)
+    for (size_t lane = 0; lane < 4; ++lane) {
+      EXPECT_NEAR(left[step].lanes[lane].trained.loss, right[step].lanes[lane].trained.loss, 1e-3);
+      EXPECT_EQ(left[step].lanes[lane].action.op, right[step].lanes[lane].action.op);
+    }
+}
+
+}  // namespace
+}  // namespace espalier::train

@@ -1,0 +1,150 @@
+#include "espalier/train/ppo_trainer.h"
+
+#include <gtest/gtest.h>
+
+#include "espalier/core/error.h"
+#include "tests/support/host_reads.h"
+#include "tests/support/message.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/small_ppo.h"
+
+namespace espalier::train {
+namespace {
+
+using testing::poison;
+using testing::small_environments;
+using testing::small_ppo;
+
+void expect_same_policy(const PolicyController& a, const PolicyController& b) {
+  const auto left = a.state(), right = b.state();
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i)
+    EXPECT_TRUE(at::equal(left[i].tensor, right[i].tensor)) << left[i].name;
+}
+
+TEST(PpoTrainer, RewardsOnTheDeviceAsItReportsOnTheHost) {
+  for (const char* reward : {"shaped", "sparse"}) {
+    SCOPED_TRACE(reward);
+    PpoJobOptions options = small_ppo(3);
+    options.population.epochs = 12;
+    options.policy.reward = reward;
+    PpoTrainer trainer(options, small_environments(options));
+    std::vector<std::vector<RewardTerms>> told;
+    const RoundRecord round =
+        trainer.train_round({}, [&](int64_t, const EpochRecord&, const std::vector<RewardTerms>& rewards) {
+          told.push_back(rewards);
+        });
+    const policy::Rollout& rollout = trainer.policy()->acting().rollout();
+    ASSERT_EQ(rollout.steps(), 11);
+    for (int64_t lane = 0; lane < 3; ++lane) {
+      for (int64_t step = 0; step < 11; ++step) {
+        double sum = 0;
+        for (const double term : told[static_cast<size_t>(step + 1)][static_cast<size_t>(lane)]) sum += term;
+        EXPECT_NEAR(rollout.rewards[lane][step].item<double>(), sum, 1e-5) << lane << ", " << step;
+        EXPECT_EQ(rollout.ended[lane][step].item<bool>(), step == 10);
+      }
+      EXPECT_NEAR(rollout.rewards[lane].sum().item<double>(),
+                  round.episode.returns[static_cast<size_t>(lane)], 1e-4);
+      EXPECT_EQ(round.episode.lengths[static_cast<size_t>(lane)], 11);
+    }
+  }
+}
+
+TEST(PpoTrainer, EndsTheEpisodeOfALaneThatIsLostAndPunishesItOnce) {
+  const PpoJobOptions options = small_ppo(3);
+  PpoTrainer sound(options, small_environments(options)), broken(options, small_environments(options));
+  std::vector<EpochRecord> want = testing::epochs_of_round(sound), got;
+  const RoundRecord round =
+      broken.train_round({}, [&](int64_t, const EpochRecord& epoch, const std::vector<RewardTerms>&) {
+        got.push_back(epoch);
+        if (epoch.epoch == 2) poison(broken.environments().trainer(0), 1);
+      });
+  const policy::Rollout& rollout = broken.policy()->acting().rollout();
+  // Lost in the third epoch: what was decided after the second ended it.
+  const std::vector<bool> counts{true, true, false, false, false};
+  for (int64_t step = 0; step < 5; ++step) {
+    EXPECT_EQ(rollout.counts[1][step].item<bool>(), counts[static_cast<size_t>(step)]) << step;
+    EXPECT_EQ(rollout.ended[1][step].item<bool>(), step >= 1) << step;
+  }
+  EXPECT_LT(rollout.rewards[1][1].item<double>(), -0.9);
+  EXPECT_EQ(round.episode.lengths[1], 2);
+  EXPECT_EQ(round.episode.terms[1][static_cast<size_t>(policy::RewardTerm::kFailure)], -1);
+  EXPECT_EQ(round.episode.num_lost(), 1);
+  for (size_t step = 2; step < got.size(); ++step) {
+    EXPECT_EQ(got[step].lanes[1].outcome, LaneOutcome::kRetired);
+    EXPECT_EQ(got[step].lanes[1].action.op, SeedOp::kWait);
+    for (const size_t other : {0, 2})
+      EXPECT_EQ(got[step].lanes[other].validated.loss, want[step].lanes[other].validated.loss);
+  }
+  EXPECT_TRUE(at::isfinite(rollout.seen.features).all().item<bool>());
+  for (const auto& each : broken.policy()->state())
+    EXPECT_TRUE(at::isfinite(each.tensor).all().item<bool>()) << each.name;
+  // The next round has it back.
+  EXPECT_EQ(broken.train_round().episode.num_lost(), 0);
+}
+
+TEST(PpoTrainer, CountsALaneThatIsLostInItsFirstEpoch) {
+  const PpoJobOptions options = small_ppo(2);
+  PpoTrainer trainer(options, small_environments(options));
+  Environments& environments = trainer.environments();
+  environments.begin_episode(0);
+  trainer.policy()->begin_episode(0);
+  poison(environments.trainer(0), 0);
+  for (int64_t step = 0; step < environments.episode_length(); ++step)
+    environments.train_epoch(*trainer.policy());
+  const policy::Rollout& rollout = trainer.policy()->acting().rollout();
+  EXPECT_TRUE(rollout.ended[0][0].item<bool>());
+  EXPECT_FALSE(rollout.counts[0][1].item<bool>());
+  EXPECT_TRUE(rollout.counts[1].all().item<bool>());
+}
+
+TEST(PpoTrainer, GoesOnFromAFileAsIfItHadNeverStopped) {
+  const support::TemporaryFolder folder;
+  const PpoJobOptions options = small_ppo(2);
+  PpoTrainer whole(options, small_environments(options)), first(options, small_environments(options)),
+      second(options, small_environments(options));
+  whole.train_round();
+  first.train_round();
+  first.save(folder / "policy.safetensors");
+  second.resume(folder / "policy.safetensors");
+  EXPECT_EQ(second.rounds_done(), 1);
+  expect_same_policy(*first.policy(), *second.policy());
+  for (int round = 0; round < 2; ++round) {
+    const RoundRecord want = whole.train_round(), got = second.train_round();
+    EXPECT_EQ(got.episode.round, round + 2);
+    EXPECT_EQ(got.episode.returns, want.episode.returns);
+    EXPECT_EQ(got.diagnostics, want.diagnostics);
+  }
+  expect_same_policy(*whole.policy(), *second.policy());
+  EXPECT_EQ(whole.environments().buffer().num_reads(), 3 * options.population.epochs);
+}
+
+TEST(PpoTrainer, RefusesToSaveOrResumeWhatDoesNotLearn) {
+  PpoJobOptions options = small_ppo(2);
+  options.controller = "heuristic";
+  PpoTrainer trainer(options, small_environments(options));
+  EXPECT_EQ(trainer.policy(), nullptr);
+  EXPECT_FALSE(trainer.train_round().diagnostics);
+  EXPECT_ERROR(trainer.save("anywhere"), UsageError, "--save", "heuristic");
+  EXPECT_ERROR(trainer.resume("anywhere"), UsageError, "--resume", "heuristic");
+}
+
+TEST(PpoTrainer, ReadsNothingOnTheHostBeforeItsOneCopy) {
+  const PpoJobOptions options = small_ppo(2);
+  PpoTrainer trainer(options, small_environments(options));
+  Environments& environments = trainer.environments();
+  PopulationTrainer& population = environments.trainer(0);
+  environments.begin_episode(0);
+  trainer.policy()->begin_episode(0);
+  for (int64_t step = 0; step < 3; ++step) environments.train_epoch(*trainer.policy());
+  EpochBuffer buffer({{0, 1}}, environments.num_slots(), at::kCPU);
+  population.begin_epoch(buffer);
+  const support::ReadRecorder recorder;
+  population.queue_epoch({});
+  buffer.collect(0, population.step().sums(), population.validation().sums());
+  trainer.policy()->act(buffer.signs(population.steps_per_epoch()));
+  EXPECT_EQ(recorder.seen(), std::set<std::string>{});
+}
+
+}  // namespace
+}  // namespace espalier::train
