@@ -26,11 +26,11 @@ int evaluate(const EvaluateOptions& options, Context& context) {
   watch::Table table({"controller", ">test accuracy %", ">over " + first.name + ", pair by pair",
                       ">parameters added %", ">seeds kept", ">return", ">lost"});
   for (const train::ControllerScores& scores : result.scores)
-    table.add_row({scores.name, with_interval(interval_of(scores.accuracy), 100, 2),
+    table.add_row({scores.name, with_interval(train::interval_of(scores.accuracy), 100, 2),
                    &scores == &first ? "" : with_interval(scores.gain_over(first), 100, 2),
-                   with_interval(interval_of(scores.added), 100, 1),
-                   with_interval(interval_of(scores.kept), 1, 2),
-                   with_interval(interval_of(scores.returns), 1, 3), std::to_string(scores.num_lost)});
+                   with_interval(train::interval_of(scores.added), 100, 1),
+                   with_interval(train::interval_of(scores.kept), 1, 2),
+                   with_interval(train::interval_of(scores.returns), 1, 3), std::to_string(scores.num_lost)});
   fmt::print(
       "{}{} episodes of {} steps each, 95 % confidence intervals; {:.1f} s in all; results are in {}\n",
       table.text(), first.accuracy.size(), options.population.epochs, result.seconds,

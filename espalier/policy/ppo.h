@@ -25,9 +25,11 @@ struct PpoOptions {
   double clip = 0.2;        // of the ratio, head by head
   double value_clip = 0.2;  // in units of the value normaliser
   double value_coefficient = 0.5;
-  // Weights of the normalised entropies, head by head: in the first round, and in the last.
-  std::array<double, kNumHeads> entropy_first{0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
-  std::array<double, kNumHeads> entropy_last{0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001};
+  // Weights of the normalised entropies, head by head: in the first round, and in the last. The op's is
+  // larger: most of what a policy tries first is worse than WAIT, and one that only waits learns nothing
+  // more.
+  std::array<double, kNumHeads> entropy_first{0.05, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
+  std::array<double, kNumHeads> entropy_last{0.005, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001};
   double max_gradient_norm = 0.5;
   double target_kl = 0.02;  // an update stops for good at the first minibatch beyond it
   int64_t num_epochs = 4;

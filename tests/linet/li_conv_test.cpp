@@ -62,7 +62,7 @@ void expect_plain(const LiConv& conv, const std::vector<at::Tensor>& x, int64_t 
 }
 
 TEST(LiConv, IsTheFormulaOverRandomShapes) {
-  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
+  for (uint64_t seed = 0; seed < lanes::testing::num_seeds(24); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const int64_t streams = dice.roll(1, 4), kernel = 2 * dice.roll(0, 1) + 1, stride = dice.roll(1, 2);

@@ -20,12 +20,13 @@ class SimulatedLearner {
     int64_t hidden_size = 64;  // of the encoder too
     int64_t rounds = 100;      // until entropy weights are the last ones
     uint64_t network_seed = 1;
+    SimulatedPopulation::Worth worth = SimulatedPopulation::kSomeHelp;
     PpoOptions ppo;
   };
 
   explicit SimulatedLearner(const Options& options)
       : options_(options),
-        population_(options.lanes),
+        population_(options.lanes, options.worth),
         rules_(SimulatedPopulation::kSpace, at::ones({SimulatedPopulation::kSlots}, at::kBool),
                SimulatedPopulation::kSlots),
         sampler_(SimulatedPopulation::kSpace, rules_.blueprints()),

@@ -24,8 +24,14 @@ class SimulatedPopulation {
   static constexpr int64_t kSlots = 3, kBlueprints = 8;
   static constexpr ActionSpace kSpace{.num_slots = kSlots, .num_blueprints = kBlueprints};
 
-  explicit SimulatedPopulation(int64_t lanes)
-      : lifecycle_({.lanes = lanes, .slots = {"r0c0", "r0c1", "r0c2"}, .num_blueprints = kBlueprints}),
+  // By blueprint: what a seed is worth fully trained and blended in, in points.
+  using Worth = std::array<double, kBlueprints>;
+  static constexpr Worth kSomeHelp{0, 1, 6, -4, 0, 3, -2, -6};
+  static constexpr Worth kOneHelps{0, -1, 5, -4, -2, -1, -3, -6};
+
+  explicit SimulatedPopulation(int64_t lanes, const Worth& worth = kSomeHelp)
+      : worth_(worth),
+        lifecycle_({.lanes = lanes, .slots = {"r0c0", "r0c1", "r0c2"}, .num_blueprints = kBlueprints}),
         lanes_(static_cast<size_t>(lanes)) {}
 
   void begin(uint64_t seed) {
@@ -122,8 +128,7 @@ class SimulatedPopulation {
 
   static constexpr double kNoisePoints = 0.3;
   static constexpr int32_t kDangerous = 7;
-  // By blueprint: what a seed is worth fully trained and blended in, in points, and what it costs.
-  static constexpr std::array<double, kBlueprints> kWorth{0, 1, 6, -4, 0, 3, -2, -6};
+  // By blueprint, over the host's.
   static constexpr std::array<double, kBlueprints> kParameters{0, 0.1, 0.3, 0.2, 0.05, 0.5, 0.1, 0.4};
   static constexpr std::array<double, kSlots> kSlotFactor{0.6, 1, 1.3};
   // By BlendOperator.
@@ -146,15 +151,16 @@ class SimulatedPopulation {
     return 10 + (top - 10) * (1 - std::exp(-static_cast<double>(step_) / 5));
   }
 
-  static double contribution(const SlotState& state, int64_t slot) {
+  double contribution(const SlotState& state, int64_t slot) const {
     if (!holds_seed(state.stage)) return 0;
     const double trained = 1 - std::exp(-state.age_steps / 4.0);
-    const double full = kWorth[static_cast<size_t>(state.blueprint)] *
+    const double full = worth_[static_cast<size_t>(state.blueprint)] *
                         kSlotFactor[static_cast<size_t>(slot)] *
                         kOperatorFactor[static_cast<size_t>(state.blend_operator)];
     return state.amplitude * (full * trained - 4 * (1 - trained));
   }
 
+  Worth worth_;
   grow::Lifecycle lifecycle_;
   std::vector<Lane> lanes_;
   uint64_t seed_ = 0;
