@@ -62,6 +62,8 @@ PolicyController::PolicyController(const PolicyOptions& options)
       acting_(network_, rules_, sampler_, ppo_.values(), acting_options(options)),
       lost_(at::zeros({options.lanes}, at::TensorOptions(at::kBool).device(options.device))),
       carried_(at::zeros({kNumHeads + 1, options.lanes}, lost_.options().dtype(at::kDouble))),
+      diagnostics_(
+          at::zeros({policy::kNumDiagnostics}, at::TensorOptions(at::kFloat).device(options.device))),
       graphs_({.device = options.device, .graphs = options.graphs}) {}
 
 void PolicyController::begin_episode(int64_t round) {
@@ -125,7 +127,14 @@ std::vector<SeedAction> PolicyController::decide(std::span<const LaneReport> lan
 
 at::Tensor PolicyController::update(double progress) {
   ppo_.set_progress(progress);
-  return ppo_.update(acting_.rollout());
+  graphs_.run(
+      "update", [this] { diagnostics_.copy_(ppo_.update(acting_.rollout())); },
+      [this] {
+        std::vector<at::Tensor> changed;
+        for (const policy::NamedTensor& named : state()) changed.push_back(named.tensor);
+        return changed;
+      });
+  return diagnostics_;
 }
 
 std::vector<policy::NamedTensor> PolicyController::state() const {

@@ -68,10 +68,11 @@ class PolicyController final : public Controller {
   policy::Ppo ppo_;
   policy::Acting acting_;
   policy::Playing playing_ = policy::Playing::kLearning;
-  int64_t epoch_ = 0;   // of the episode: those acted upon
-  at::Tensor lost_;     // [L] bool: in this episode
-  at::Tensor carried_;  // [9,L] f64: the choice of each head, then whether the state was illegal
-  StepGraphs graphs_;   // last: its graphs are gone before what they write to
+  int64_t epoch_ = 0;       // of the episode: those acted upon
+  at::Tensor lost_;         // [L] bool: in this episode
+  at::Tensor carried_;      // [9,L] f64: the choice of each head, then whether the state was illegal
+  at::Tensor diagnostics_;  // [policy::kNumDiagnostics] f32: of the last update
+  StepGraphs graphs_;       // last: its graphs are gone before what they write to
 };
 
 }  // namespace espalier::train

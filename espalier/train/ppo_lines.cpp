@@ -69,6 +69,8 @@ ordered_json PpoLines::of_round(const RoundRecord& round) const {
   line["growth/added_parameters"] = mean_of(episode.added);
   line["time/episode_seconds"] = episode.seconds;
   line["time/update_seconds"] = round.update_seconds;
+  line["time/captures"] = episode.num_captures;
+  line["time/capture_seconds"] = episode.capture_seconds;
   return line;
 }
 

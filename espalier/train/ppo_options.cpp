@@ -86,6 +86,8 @@ PolicyOptions policy_options(const EnvironmentOptions& options, const PolicyTrai
   made.ppo.clip = policy.clip_ratio;
   made.ppo.entropy_first.fill(policy.entropy_first);
   made.ppo.entropy_last.fill(policy.entropy_last);
+  made.ppo.entropy_first[index_of(policy::Head::kOp)] = policy.op_entropy_first;
+  made.ppo.entropy_last[index_of(policy::Head::kOp)] = policy.op_entropy_last;
   made.ppo.target_kl = policy.target_kl;
   made.ppo.num_epochs = policy.update_epochs;
   made.ppo.num_minibatches = policy.minibatches;

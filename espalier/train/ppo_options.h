@@ -23,6 +23,8 @@ struct PolicyTrainingOptions {
   double gae_lambda = 0.95;
   double policy_rate = 3e-4;
   double clip_ratio = 0.2;
+  double op_entropy_first = 0.05;
+  double op_entropy_last = 0.005;
   double entropy_first = 0.01;
   double entropy_last = 0.001;
   double target_kl = 0.02;
@@ -43,10 +45,15 @@ struct PolicyTrainingOptions {
     v({.name = "policy-rate", .help = "learning rate of the policy (Adam)", .low = 0, .high = 1},
       policy_rate);
     v({.name = "clip-ratio", .help = "PPO's, of every head's ratio", .low = 0, .high = 1}, clip_ratio);
-    v({.name = "entropy", .help = "weight of every head's entropy in the first round", .low = 0, .high = 10},
-      entropy_first);
-    v({.name = "entropy-last", .help = "and in the last; in between along a line", .low = 0, .high = 10},
-      entropy_last);
+    v({.name = "op-entropy",
+       .help = "weight of the op's entropy in the first round: with less of it, waiting is soon all it does",
+       .low = 0,
+       .high = 10},
+      op_entropy_first);
+    v({.name = "op-entropy-last", .help = "and in the last; in between along a line", .low = 0, .high = 10},
+      op_entropy_last);
+    v({.name = "entropy", .help = "the same of every other head", .low = 0, .high = 10}, entropy_first);
+    v({.name = "entropy-last", .help = "and in the last", .low = 0, .high = 10}, entropy_last);
     v({.name = "target-kl", .help = "an update ends where the policy moved further", .low = 0, .high = 1e9},
       target_kl);
     v({.name = "update-epochs", .help = "passes over a round in an update", .low = 1, .high = 1000},

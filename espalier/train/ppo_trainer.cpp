@@ -51,6 +51,8 @@ EpisodeRecord play_episode(Environments& environments, Controller& controller, E
   returns.begin();
   for (int64_t step = 1; step <= environments.episode_length(); ++step) {
     record.last = environments.train_epoch(controller);
+    record.num_captures += record.last.num_captures;
+    record.capture_seconds += record.last.capture_seconds;
     if (events.progress) events.progress(events.title, step, environments.episode_length());
     const bool is_last = step == environments.episode_length();
     returns.add(record.last, is_last ? EpisodeReturns::Place::kLast : EpisodeReturns::Place::kWithin);

@@ -29,6 +29,8 @@ struct EpisodeRecord {
   std::vector<int64_t> seeds_kept;  // [L] fossilised
   std::vector<double> added;        // [L] parameters, as a share of the host's
   double seconds = 0;
+  int64_t num_captures = 0;  // of graphs
+  double capture_seconds = 0;
 
   int64_t num_lost() const;
   double mean_return() const;

@@ -33,10 +33,6 @@ struct StepGraphs::Captured {
 
 namespace {
 
-// cuDNN and cuBLAS make their plans and workspaces on first use, the caching allocator its blocks: by the
-// third run there is nothing left to make.
-constexpr int kWarmUpRuns = 3;
-
 void wait_for(const c10::cuda::CUDAStream& waiting, const c10::cuda::CUDAStream& earlier) {
   at::cuda::CUDAEvent event;
   event.record(earlier);
@@ -77,7 +73,8 @@ void StepGraphs::capture(const std::string& key, const std::function<void()>& bo
     const c10::cuda::CUDAStreamGuard guard(side);
     std::vector<at::Tensor> saved;
     for (const at::Tensor& tensor : state) saved.push_back(tensor.detach().clone());
-    for (int run = 0; run < kWarmUpRuns; ++run) body();
+    body();  // what cuDNN and cuBLAS make at first use, plans and workspaces, must not be made while
+             // capturing
     for (size_t i = 0; i < state.size(); ++i) state[i].detach().copy_(saved[i]);
     saved.clear();
     side.synchronize();
