@@ -12,6 +12,7 @@ namespace {
 
 using train::EvaluateOptions;
 using train::Interval;
+using train::interval_of;
 
 std::string with_interval(const Interval& interval, double unit, int digits) {
   return fmt::format("{:.{}f} +- {:.{}f}", unit * interval.mean, digits, unit * interval.half_width, digits);

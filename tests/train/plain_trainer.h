@@ -71,7 +71,7 @@ class PlainLane {
     grow::testing::Values now;
     for (const auto& named : nursery.lane_values(lane_)) {
       const auto known = network_.values.find(named.name);
-      now[named.name] = known != network_.values.end() ? known->second : named.tensor.detach().clone();
+      now[named.name] = known != network_.values.end() ? known->second : plain(named.tensor.detach());
     }
     network_.values = std::move(now);
     std::erase_if(momenta_, [&](const auto& each) { return !network_.values.contains(each.first); });
@@ -94,7 +94,7 @@ class PlainLane {
         names.push_back(name);
         leaves.push_back(value);
       }
-      const at::Tensor logits = network_.forward(own.fields[0]);
+      const at::Tensor logits = network_.forward(plain(own.fields[0]));
       const at::Tensor loss = at::cross_entropy_loss(logits, own.labels);
       const auto gradients =
           torch::autograd::grad({loss}, leaves, {}, std::nullopt, false, /*allow_unused=*/true);
@@ -163,6 +163,10 @@ class PlainLane {
     return life;
   }
 
+  // As torch lays tensors out by default: in channels-last its group norm crashes where the input needs no
+  // gradient.
+  static at::Tensor plain(const at::Tensor& tensor) { return tensor.clone(at::MemoryFormat::Contiguous); }
+
   // "r0c1.conv_light." of the seed in the slot; nothing where there is none.
   std::string prefix_of(int64_t slot) const {
     const SlotState& state = life_.at(0, slot);
@@ -214,7 +218,7 @@ class PlainLane {
     iterator.begin_epoch(0);
     while (const auto batch = iterator.next()) {
       const data::EnvBatch& own = batch->front();
-      const at::Tensor logits = network.forward(own.fields[0]);
+      const at::Tensor logits = network.forward(plain(own.fields[0]));
       loss +=
           at::cross_entropy_loss(logits, own.labels).item<double>() * static_cast<double>(own.labels.size(0));
       hits += logits.argmax(1).eq(own.labels).sum().item<double>();

@@ -8,9 +8,17 @@ namespace {
 
 using testing::PlainLane;
 
-TEST(PpoTrainer, DoesWhatAPlainLoopOverLanesDoes) {
-  constexpr int64_t kLanes = 3, kSteps = 10;
+constexpr int64_t kLanes = 4, kSteps = 10;
+
+// What a comparison went through: else it might be of networks that never grew.
+struct Exercise {
+  int64_t num_ops = 0;
+  int64_t num_blended = 0;
+};
+
+void compare_one_round(uint64_t seed, Exercise& exercise) {
   PpoJobOptions options = testing::small_ppo(kLanes);
+  options.population.seed = seed;
   options.population.epochs = kSteps;
   options.population.learning_rate = 0.02;
   options.max_seeds = 2;
@@ -35,7 +43,6 @@ TEST(PpoTrainer, DoesWhatAPlainLoopOverLanesDoes) {
   std::vector<PlainLane> lanes;
   for (int64_t lane = 0; lane < kLanes; ++lane) lanes.emplace_back(options, host, nursery, lane);
 
-  int64_t num_ops = 0, num_blended = 0;
   const auto bare = static_cast<double>(grow::num_parameters(host));
   for (int64_t step = 0; step < kSteps; ++step) {
     std::vector<SlotState> states;
@@ -70,7 +77,7 @@ TEST(PpoTrainer, DoesWhatAPlainLoopOverLanesDoes) {
         EXPECT_EQ(got.slots[slot].state.stage, want.states[slot].stage);
         EXPECT_EQ(got.slots[slot].state.amplitude, want.states[slot].amplitude);
         EXPECT_EQ(got.slots[slot].state.blueprint, want.states[slot].blueprint);
-        num_blended += want.states[slot].amplitude > 0;
+        exercise.num_blended += want.states[slot].amplitude > 0;
       }
       if (step > 0) {
         EXPECT_NEAR(rollout.rewards[l][step - 1].item<double>(), want.reward, 1e-5);
@@ -78,12 +85,19 @@ TEST(PpoTrainer, DoesWhatAPlainLoopOverLanesDoes) {
       if (step + 1 == kSteps) continue;  // nothing is decided
       for (int64_t head = 0; head < policy::kNumHeads; ++head)
         EXPECT_EQ(rollout.actions[l][step][head].item<int64_t>(), want.choice[static_cast<size_t>(head)]);
-      num_ops += want.choice[0] != 0;
+      exercise.num_ops += want.choice[0] != 0;
     }
   }
-  // Else the comparison would be of networks that never grew.
-  EXPECT_GT(num_ops, 10);
-  EXPECT_GT(num_blended, 0);
+}
+
+TEST(PpoTrainer, DoesWhatAPlainLoopOverLanesDoes) {
+  Exercise exercise;
+  for (const uint64_t seed : {5, 6, 7}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    compare_one_round(seed, exercise);
+  }
+  EXPECT_GT(exercise.num_ops, 30);
+  EXPECT_GT(exercise.num_blended, 0);
 }
 
 }  // namespace
