@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <optional>
 
 #include "espalier/cli/commands.h"
 #include "espalier/cli/lane_view.h"
 #include "espalier/core/byte_size.h"
 #include "espalier/train/ppo_job.h"
+#include "espalier/watch/audit/recording.h"
+#include "espalier/watch/audit/work_summary.h"
 #include "espalier/watch/terminal.h"
 
 namespace espalier::cli {
@@ -16,12 +19,64 @@ namespace {
 
 struct PpoCommandOptions : train::PpoJobOptions {
   bool tui = true;
+  bool torch_profiler = false;
+  std::string torch_profiler_dir;
+  bool torch_profiler_summary = false;
 
   template <class Visitor>
   void visit(Visitor&& v) {
     train::PpoJobOptions::visit(v);
     v({.name = "tui", .help = "a live view of the networks, where standard output is a terminal"}, tui);
+    v({.name = "torch-profiler",
+       .help = "record the second round (or the only one) into trace.json, which Perfetto shows"},
+      torch_profiler);
+    v({.name = "torch-profiler-dir",
+       .help = "where that file goes; without it into the run directory",
+       .placeholder = "DIR"},
+      torch_profiler_dir);
+    v({.name = "torch-profiler-summary",
+       .help = "record it and print where its time went: kernels by kind, and the slowest ops"},
+      torch_profiler_summary);
   }
+};
+
+// Records one round of a run: the second, since the first measures and captures, or the only one.
+class RoundProfile {
+ public:
+  RoundProfile(const PpoCommandOptions& options, c10::Device device)
+      : options_(options),
+        device_(device),
+        is_wanted_(options.torch_profiler || options.torch_profiler_summary) {}
+
+  void run_begins(const std::filesystem::path& run_dir, int64_t rounds_left) {
+    folder_ =
+        options_.torch_profiler_dir.empty() ? run_dir : std::filesystem::path(options_.torch_profiler_dir);
+    if (is_wanted_ && rounds_left == 1) recording_.emplace(device_, "train ppo");
+  }
+
+  void round_ends() {
+    if (recording_) {
+      watch::wait_for(device_);
+      const auto trace = recording_->finish();
+      recording_.reset();
+      is_wanted_ = false;
+      std::filesystem::create_directories(folder_);
+      const std::filesystem::path file = folder_ / "trace.json";
+      trace->save(file.string());
+      if (options_.torch_profiler_summary) fmt::print("{}", watch::work_summary(*trace));
+      fmt::print("trace: {}\n", file.string());
+    } else if (is_wanted_) {
+      watch::wait_for(device_);
+      recording_.emplace(device_, "train ppo");
+    }
+  }
+
+ private:
+  const PpoCommandOptions& options_;
+  c10::Device device_;
+  bool is_wanted_;
+  std::filesystem::path folder_;
+  std::optional<watch::Recording> recording_;
 };
 
 void print_round(const train::RoundRecord& round, int64_t rounds) {
@@ -47,6 +102,7 @@ void print_round(const train::RoundRecord& round, int64_t rounds) {
 int train_ppo(const PpoCommandOptions& options, Context& context) {
   const bool is_live = options.tui && watch::is_interactive(STDOUT_FILENO);
   std::optional<LaneView> view;
+  RoundProfile profile(options, train::policy_device_of(options));
   train::PpoEvents events;
   if (!is_live) events.progress = context.progress();
   events.started = [&](train::PpoTrainer& trainer, const data::ResidentDataset& dataset,
@@ -64,6 +120,7 @@ int train_ppo(const PpoCommandOptions& options, Context& context) {
       fmt::print("goes on after round {} of {}\n", trainer.rounds_done(), options.resume);
     fmt::print("results: {}\n", run.string());
     std::fflush(stdout);
+    profile.run_begins(run, options.rounds - trainer.rounds_done());
     if (!is_live) return;
     std::vector<std::string> slots;
     for (const grow::SlotSpec& slot : trainer.environments().population(0).slots())
@@ -81,6 +138,7 @@ int train_ppo(const PpoCommandOptions& options, Context& context) {
   events.round_done = [&](const train::RoundRecord& round) {
     if (view) fmt::print("{}", view->clear());
     print_round(round, options.rounds);
+    profile.round_ends();
     std::fflush(stdout);
   };
   const train::PpoResult result = train::run_ppo_job(options, events);

@@ -324,6 +324,15 @@ class Ppo(Case):
         for name in ("none", "random", "ppo:"):
             self.assertRegex(result.stdout, rf"(?m)^{name}\S* +\S+ \+- \S+")
 
+    def test_records_a_round_for_perfetto(self):
+        result = self.train(run, "--rounds", "2", "--torch-profiler", "--torch-profiler-dir", self.path("traces"),
+                            "--torch-profiler-summary", "--no-tui")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^aten::\S+ +\d+\.\d\d +\d+$")
+        with open(self.path("traces") + "/trace.json") as trace:
+            names = {event.get("name") for event in json.load(trace)["traceEvents"]}
+        self.assertTrue(any(name and name.startswith("aten::") for name in names))
+
     def test_a_terminal_shows_the_networks_in_place(self):
         code, text = self.train(run_on_terminal, "--rounds", "1")
         self.assertEqual(code, 0, text)
