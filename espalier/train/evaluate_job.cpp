@@ -29,6 +29,13 @@ std::vector<std::string> names_in(const std::string& list) {
   return names;
 }
 
+// Before any data is read.
+void check_names(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (!name.starts_with(kPolicyPrefix) && name != "none" && name != "random" && name != "heuristic")
+      fail_usage("--controllers: want none, random, heuristic or ppo:FILE, got '{}'", name);
+}
+
 std::unique_ptr<Controller> policy_from(const std::string& path, const EvaluateOptions& options,
                                         const grow::Population& population) {
   const lanes::TensorFile file = lanes::read_tensors(path);
@@ -47,9 +54,7 @@ std::unique_ptr<Controller> controller_named(const std::string& name, const Eval
                                              const grow::Population& population) {
   if (name.starts_with(kPolicyPrefix))
     return policy_from(name.substr(kPolicyPrefix.size()), options, population);
-  if (name == "none" || name == "random" || name == "heuristic")
-    return rule_controller(name, options, population);
-  fail_usage("--controllers: want none, random, heuristic or ppo:FILE, got '{}'", name);
+  return rule_controller(name, options, population);
 }
 
 nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerScores& first) {
@@ -77,9 +82,10 @@ Interval ControllerScores::gain_over(const ControllerScores& other) const {
 
 std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Environments::Setup& setup,
                                        const EvaluateEvents& events) {
+  check_names(names_in(options.controllers));
   Environments environments(options, setup);
   EpisodeReturns returns(environments, reward_options({}));
-  // All of them first: a name that is none, or a file that is damaged, costs no episode.
+  // All of them first: a file that is damaged costs no episode.
   std::vector<std::pair<std::string, std::unique_ptr<Controller>>> controllers;
   for (const std::string& name : names_in(options.controllers))
     controllers.emplace_back(name, controller_named(name, options, environments.population(0)));
