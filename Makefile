@@ -5,8 +5,9 @@ BUILD := build/release
 ENV := scripts/with-env
 JOBS := $(shell nproc)
 # A deliberately weak host on small images: a step of all networks takes a fraction of a second on the CPU.
-SMALL_PPO := --synthetic-train 1200 --synthetic-test 600 --synthetic-size 16x16 --validation 200 --envs 4 \
-  --batch-per-env 25 --episode-length 16 --learning-rate 0.1 --encoder-size 64 --hidden-size 64 --policy-rate 1e-3
+SMALL_ENVS := --data synthetic:shapes10 --devices cpu --synthetic-train 1200 --synthetic-test 600 --synthetic-size 16x16 \
+  --validation 200 --envs 4 --batch-per-env 25 --episode-length 16 --learning-rate 0.1
+SMALL_POLICY := --encoder-size 64 --hidden-size 64 --policy-rate 1e-3
 # torch's CMake warns about much that does not concern us: shown only where configuring fails.
 QUIETLY = mkdir -p build && $(1) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 
@@ -32,14 +33,14 @@ build: configure
 	@$(ENV) cmake --build --preset release -j $(JOBS)
 
 run: build
-	@$(BUILD)/espalier train ppo --data synthetic:shapes10 --devices cpu $(SMALL_PPO) --rounds 4
+	@$(BUILD)/espalier train ppo $(SMALL_ENVS) $(SMALL_POLICY) --rounds 4
 
 # Whether a policy that learned for a while beats one that draws, on networks that are too small for their task.
 LEARN := build/learn
 learn: build
 	@rm -rf $(LEARN) && mkdir -p $(LEARN)
-	@$(BUILD)/espalier train ppo --data synthetic:shapes10 --devices cpu $(SMALL_PPO) --rounds 40 --run-dir $(LEARN)/train
-	@$(BUILD)/espalier evaluate --data synthetic:shapes10 --devices cpu $(SMALL_PPO) --episodes 8 \
+	@$(BUILD)/espalier train ppo $(SMALL_ENVS) $(SMALL_POLICY) --rounds 40 --run-dir $(LEARN)/train
+	@$(BUILD)/espalier evaluate $(SMALL_ENVS) --episodes 8 \
 	  --controllers random,none,heuristic,ppo:$(LEARN)/train/policy.safetensors --run-dir $(LEARN)/evaluate
 
 test: build
