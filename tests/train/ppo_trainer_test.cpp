@@ -89,8 +89,16 @@ TEST(PpoTrainer, CountsALaneThatIsLostInItsFirstEpoch) {
   Environments& environments = trainer.environments();
   environments.begin_episode(0);
   trainer.policy()->begin_episode(0);
+  grow::Population& population = environments.population(0);
+  std::vector<at::Tensor> sound;
+  for (const auto& each : population.lane_values(0)) sound.push_back(each.tensor.clone());
   poison(environments.trainer(0), 0);
-  for (int64_t step = 0; step < environments.episode_length(); ++step)
+  environments.train_epoch(*trainer.policy());
+  // Sound again, it is lost all the same.
+  const auto live = population.lane_values(0);
+  for (size_t i = 0; i < live.size(); ++i) live[i].tensor.copy_(sound[i]);
+  population.refresh();
+  for (int64_t step = 1; step < environments.episode_length(); ++step)
     environments.train_epoch(*trainer.policy());
   const policy::Rollout& rollout = trainer.policy()->acting().rollout();
   EXPECT_TRUE(rollout.ended[0][0].item<bool>());
