@@ -33,7 +33,7 @@ build: configure
 	@$(ENV) cmake --build --preset release -j $(JOBS)
 
 run: build
-	@$(BUILD)/espalier train ppo $(SMALL_ENVS) $(SMALL_POLICY) --rounds 4
+	@$(BUILD)/espalier train ppo $(SMALL_ENVS) $(SMALL_POLICY) --rounds 16
 
 # Whether a policy that learned for a while beats one that draws, on networks that are too small for their task.
 LEARN := build/learn
