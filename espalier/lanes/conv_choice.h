@@ -14,13 +14,14 @@ namespace espalier::lanes {
 
 enum class ConvChoosing {
   kMeasure,  // time the candidates at first sight
-  kFixed,    // what was recorded, else the kernel of all lanes where it takes the shape, else cuDNN's first
+  kFixed,    // what was recorded, else a way of our own where one takes the shape, else cuDNN's first
              // deterministic plan
 };
 void set_conv_choosing(ConvChoosing choosing);
 
-// "forward 8x512x32x16x16 64 filters 3x3 stride 1 padding 1 groups 1 BFloat16" -> "lanes", or "cudnn 3": the
-// plan's place in cuDNN's own list. To be saved with a run, and given back to repeat it.
+// "forward 8x512x32x16x16 64 filters 3x3 stride 1 padding 1 groups 1 BFloat16" -> a way of lane_conv_job.h:
+// "lanes", "products", "folded", or "cudnn 3", the plan's place in cuDNN's own list. To be saved with a run,
+// and given back to repeat it.
 using ConvChoices = std::map<std::string, std::string>;
 ConvChoices conv_choices();
 void set_conv_choices(const ConvChoices& choices);  // refuses one that cannot be read
