@@ -38,7 +38,8 @@ std::string EpochLines::action_text(const SeedAction& action) const {
 }
 
 ordered_json EpochLines::of_lane(const EpochRecord& epoch, const LaneRecord& lane) const {
-  ordered_json line{{"epoch", epoch.epoch},
+  ordered_json line{{"kind", "lane"},
+                    {"epoch", epoch.epoch},
                     {"lane", lane.lane},
                     {"outcome", name_of(lane.outcome)},
                     {"train_loss", lane.trained.loss},
@@ -80,7 +81,8 @@ ordered_json EpochLines::of_all(const EpochRecord& epoch) const {
   const LaneScore validated = epoch.mean_validated();
   const auto accuracy = [](const LaneRecord& lane) { return lane.validated.accuracy; };
   const auto [worst, best] = std::ranges::minmax(epoch.lanes, {}, accuracy);
-  return {{"epoch", epoch.epoch},
+  return {{"kind", "epoch"},
+          {"epoch", epoch.epoch},
           {"lanes", epoch.lanes.size()},
           {"train_loss", trained.loss},
           {"train_accuracy", trained.accuracy},

@@ -38,7 +38,8 @@ ordered_json environment(const LinetOptions& options, const data::ResidentDatase
 }
 
 ordered_json line_of(const LinetEpoch& epoch, const std::vector<std::string>& names) {
-  ordered_json line{{"epoch", epoch.epoch},
+  ordered_json line{{"kind", "epoch"},
+                    {"epoch", epoch.epoch},
                     {"train_loss", epoch.trained.loss},
                     {"train_accuracy", epoch.trained.accuracy},
                     {"validation_loss", epoch.validated.loss},
@@ -70,7 +71,8 @@ ordered_json line_of(const LinetEpoch& epoch, const std::vector<std::string>& na
 
 ordered_json line_of(const LinetResult& result) {
   const LinetScore& whole = result.tested.whole;
-  ordered_json line{{"test_loss", whole.loss},
+  ordered_json line{{"kind", "result"},
+                    {"test_loss", whole.loss},
                     {"test_accuracy", whole.accuracy},
                     {"test_mean_class_accuracy", whole.mean_class_accuracy},
                     {"best_epoch", result.best_epoch}};

@@ -35,7 +35,8 @@ nlohmann::ordered_json environment(const PopulationOptions& options, const data:
 }
 
 nlohmann::ordered_json comparison_line(const FormatComparison& compared) {
-  nlohmann::ordered_json line{{"memory_format", "contiguous"}, {"step_ms", compared.step_ms}};
+  nlohmann::ordered_json line{
+      {"kind", "memory_format"}, {"memory_format", "contiguous"}, {"step_ms", compared.step_ms}};
   if (compared.channels_last_ms) line["channels_last_step_ms"] = *compared.channels_last_ms;
   return line;
 }
@@ -110,10 +111,12 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
   result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
   if (kind.lane_lines == LaneLines::kYes)
     for (size_t lane = 0; lane < result.tested.size(); ++lane)
-      run.write_metrics({{"lane", lane},
+      run.write_metrics({{"kind", "lane_result"},
+                         {"lane", lane},
                          {"test_loss", result.tested[lane].loss},
                          {"test_accuracy", result.tested[lane].accuracy}});
-  run.write_metrics({{"test_loss", result.mean().loss},
+  run.write_metrics({{"kind", "result"},
+                     {"test_loss", result.mean().loss},
                      {"test_accuracy", result.mean().accuracy},
                      {"seconds", result.seconds}});
   return result;

@@ -114,7 +114,8 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
   result.last_return = mean_over(returns, returns.size() - tenth, tenth);
   if (trainer.policy() != nullptr) result.policy = run.path() / kPolicyFile;
   result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  run.write_metrics({{"rounds", result.rounds},
+  run.write_metrics({{"kind", "result"},
+                     {"rounds", result.rounds},
                      {"first_return", result.first_return},
                      {"last_return", result.last_return},
                      {"validation_accuracy", result.last_accuracy},

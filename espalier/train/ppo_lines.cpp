@@ -31,7 +31,7 @@ PpoLines::PpoLines(const grow::Population& population, const PpoJobOptions& opti
 
 ordered_json PpoLines::of_step(int64_t round, const EpochRecord& epoch, const LaneRecord& lane,
                                const RewardTerms& reward) const {
-  ordered_json line{{"round", round}, {"step", epoch.epoch}};
+  ordered_json line{{"kind", "lane"}, {"round", round}, {"step", epoch.epoch}};
   ordered_json rest = epochs_.of_lane(epoch, lane);
   rest.erase("epoch");
   line.update(rest);
@@ -46,7 +46,8 @@ ordered_json PpoLines::of_round(const RoundRecord& round) const {
   const EpisodeRecord& episode = round.episode;
   const auto lanes = static_cast<double>(episode.last.lanes.size());
   const double seconds = episode.seconds + round.update_seconds;
-  ordered_json line{{"round", episode.round},
+  ordered_json line{{"kind", "round"},
+                    {"round", episode.round},
                     {"charts/episodic_return", episode.mean_return()},
                     {"charts/episodic_length", mean_of(episode.lengths)},
                     {"charts/SPS", lanes * static_cast<double>(episode.last.epoch) / seconds}};
