@@ -9,6 +9,7 @@
 #include <charconv>
 #include <chrono>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "espalier/core/error.h"
@@ -41,7 +42,8 @@ std::string host_name() {
 int64_t newest_seconds(const fs::path& folder) {
   int64_t newest = 0;
   std::error_code ignored;  // making the file says what is wrong with the folder
-  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(kPrefix)) continue;
     int64_t seconds = 0;
@@ -114,7 +116,8 @@ void EventFile::image(std::string_view tag, int64_t step, const Picture& picture
 }
 
 void EventFile::session_start(int64_t step) {
-  // Twice: TensorBoard's server takes the first one of all the files for the beginning of the run, and drops nothing.
+  // Twice: TensorBoard's server takes the first one of all the files for the beginning of the run, and drops
+  // nothing.
   for (int i = 0; i < 2; ++i) append(session_start_event({wall_seconds(), step}));
 }
 

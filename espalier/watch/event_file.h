@@ -1,9 +1,10 @@
-// A TensorBoard event file: curves, histograms and pictures of one start of a run. Free of TensorFlow and torch.
+// A TensorBoard event file: curves, histograms and pictures of one start of a run. Free of TensorFlow and
+// torch.
 //
-// Kept true: records reach the system whole, several in one write, so that a killed process leaves at most one cut
-// record, the last, which readers pass over; a write that fails throws and leaves the file ending with a whole
-// record, so that writing may go on later; among the files of a folder the names sort in the order of the starts,
-// as TensorBoard reads them. For one thread at a time.
+// Kept true: records reach the system whole, several in one write, so that a killed process leaves at most
+// one cut record, the last, which readers pass over; a write that fails throws and leaves the file ending
+// with a whole record, so that writing may go on later; among the files of a folder the names sort in the
+// order of the starts, as TensorBoard reads them. For one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +32,12 @@ class EventFile {
   void histogram(std::string_view tag, int64_t step, std::span<const double> values);
   void image(std::string_view tag, int64_t step, const Picture& picture);
 
-  // The run goes on with this step: readers drop what the earlier files of the folder have from this step on, under
-  // every tag. So all tags of a run must count steps alike.
+  // The run goes on with this step: readers drop what the earlier files of the folder have from this step on,
+  // under every tag. So all tags of a run must count steps alike.
   void session_start(int64_t step);
 
-  // Hands what was given so far to the system. When that fails, it throws, and what was not handed over is lost.
+  // Hands what was given so far to the system. When that fails, it throws, and what was not handed over is
+  // lost.
   void flush();
 
   const std::filesystem::path& path() const { return path_; }

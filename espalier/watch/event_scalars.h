@@ -42,8 +42,9 @@ std::optional<int64_t> step_of(const nlohmann::ordered_json& line, int64_t episo
 // Its curves' points, in the order of the line.
 std::vector<EventScalar> scalars_of(const nlohmann::ordered_json& line, int64_t step);
 
-// Writes the lines of a run into a file. Each line's events are handed to the system when add() returns, apart from
-// the histogram, for which the lanes of a step are collected until a line of another kind or step comes.
+// Writes the lines of a run into a file. Each line's events are handed to the system when add() returns,
+// apart from the histogram, for which the lanes of a step are collected until a line of another kind or step
+// comes.
 class MetricEvents {
  public:
   // `episode_length`: steps a round; 1 for jobs that have no rounds. The file must outlive this object.
@@ -51,12 +52,12 @@ class MetricEvents {
 
   void add(const nlohmann::ordered_json& line);
 
-  // Before the first add() of a run that goes on: the session start. `last_line` is the last that was kept of the
-  // lines with an epoch or a round; an empty object when none was.
+  // Before the first add() of a run that goes on: the session start. `last_line` is the last that was kept of
+  // the lines with an epoch or a round; an empty object when none was.
   void resume_after(const nlohmann::ordered_json& last_line);
 
-  // Writes the histogram of the lanes that came. To be called before a checkpoint, with all lanes of a step given:
-  // a resumed run does not add their lines again.
+  // Writes the histogram of the lanes that came. To be called before a checkpoint, with all lanes of a step
+  // given: a resumed run does not add their lines again.
   void flush();
 
  private:

@@ -17,8 +17,10 @@ constexpr std::array<char, 5> kColourTypes{0, 0, 4, 2, 6};  // by the number of 
 void check(const Picture& picture) {
   if (picture.width < 1 || picture.height < 1 || picture.width > std::numeric_limits<int32_t>::max() ||
       picture.height > std::numeric_limits<int32_t>::max() || picture.channels < 1 || picture.channels > 4)
-    fail("a picture of {} x {} pixels with {} channels cannot be a PNG: want at least one pixel and 1 to 4 channels",
-         picture.width, picture.height, picture.channels);
+    fail(
+        "a picture of {} x {} pixels with {} channels cannot be a PNG: want at least one pixel and 1 to 4 "
+        "channels",
+        picture.width, picture.height, picture.channels);
   int64_t size_bytes = 0;
   if (__builtin_mul_overflow(picture.width * picture.channels, picture.height, &size_bytes) ||
       static_cast<uint64_t>(size_bytes) != picture.bytes.size())

@@ -9,7 +9,8 @@
 
 namespace espalier::watch {
 
-// A message, field by field in the order of the calls. A value of zero is written too: readers take it as it is.
+// A message, field by field in the order of the calls. A value of zero is written too: readers take it as it
+// is.
 class ProtobufMessage {
  public:
   ProtobufMessage& integer(uint32_t field, int64_t value) {

@@ -77,7 +77,9 @@ TEST(EventFile, BeginsWithItsVersionAndIsNamedByTimeHostAndProcess) {
   EXPECT_TRUE(name.ends_with(fmt::format(".{}", getpid()))) << name;
   const auto events = events_in(file.path());
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_TRUE(holds(events[0], "\x1a\x0d" "brain.Event:2"));
+  EXPECT_TRUE(holds(events[0],
+                    "\x1a\x0d"
+                    "brain.Event:2"));
 }
 
 TEST(EventFile, NamesSortInTheOrderOfTheStarts) {

@@ -36,10 +36,11 @@ TEST(EventRecord, EventsAreProtobufByteForByte) {
                                          "\x1a\x0d"
                                          "brain.Event:2"));  // 3: file version
   EXPECT_EQ(scalar_event({1.5, 300}, "a/b", -2.5), bytes_of("\x09\0\0\0\0\0\0\xf8\x3f"
-                                                            "\x10\xac\x02"      // 2: step
-                                                            "\x2a\x0c"          // 5: summary
-                                                            "\x0a\x0a"          // 1: value
-                                                            "\x0a\x03" "a/b"    // 1: tag
+                                                            "\x10\xac\x02"  // 2: step
+                                                            "\x2a\x0c"      // 5: summary
+                                                            "\x0a\x0a"      // 1: value
+                                                            "\x0a\x03"
+                                                            "a/b"               // 1: tag
                                                             "\x15\0\0\x20\xc0"  // 2: simple value
                                                             ));
   EXPECT_EQ(session_start_event({1.5, 7}), bytes_of("\x09\0\0\0\0\0\0\xf8\x3f"

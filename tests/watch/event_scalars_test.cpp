@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/error.h"
@@ -25,7 +26,8 @@ using Scalars = std::vector<EventScalar>;
 TEST(EventScalars, OfARoundAreItsKeys) {
   const auto line = ordered_json::parse(
       R"({"kind":"round","round":3,"charts/SPS":12.5,"losses/policy_loss":null,"lanes/lost":0,"rounds_left":4})");
-  EXPECT_EQ(scalars_of(line, 30), (Scalars{{"charts/SPS", 30, 12.5}, {"lanes/lost", 30, 0}, {"charts/rounds_left", 30, 4}}));
+  EXPECT_EQ(scalars_of(line, 30),
+            (Scalars{{"charts/SPS", 30, 12.5}, {"lanes/lost", 30, 0}, {"charts/rounds_left", 30, 4}}));
 }
 
 TEST(EventScalars, OfAPopulationsEpochCarryThePrefixesPeopleKnow) {
@@ -71,9 +73,10 @@ TEST(EventScalars, OfAResultStandApart) {
 }
 
 TEST(EventScalars, PassOverWhatTheyDoNotKnow) {
-  for (const char* text : {"7", "null", "[]", "{}", R"({"kind":3,"epoch":1,"x":1})", R"({"kind":"memory_format","step_ms":1})",
-                           R"({"kind":"lane","epoch":1,"lane":-1,"x":1})", R"({"kind":"lane","epoch":1,"x":1})",
-                           R"({"kind":"epoch","streams":[1],"x":"1"})"})
+  for (const char* text :
+       {"7", "null", "[]", "{}", R"({"kind":3,"epoch":1,"x":1})", R"({"kind":"memory_format","step_ms":1})",
+        R"({"kind":"lane","epoch":1,"lane":-1,"x":1})", R"({"kind":"lane","epoch":1,"x":1})",
+        R"({"kind":"epoch","streams":[1],"x":"1"})"})
     EXPECT_EQ(scalars_of(ordered_json::parse(text), 1), Scalars{}) << text;
 }
 

@@ -1,4 +1,5 @@
 // Writes the event files that tensorboard_test.py reads with TensorBoard's own reader.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,19 +22,21 @@ void add_step(MetricEvents& events, int64_t round, int64_t step, double start) {
                 {"lane", lane},
                 {"validation_accuracy", start},
                 {"gradient_norm", static_cast<double>(lane + 1) * start}});
-  if (step == kEpisodeLength) events.add({{"kind", "round"}, {"round", round}, {"losses/policy_loss", start}});
+  if (step == kEpisodeLength)
+    events.add({{"kind", "round"}, {"round", round}, {"losses/policy_loss", start}});
 }
 
 TEST(EventsForTensorboard, AreWritten) {
   const char* const out = std::getenv("ESPALIER_EVENTS_OUT");
-  if (out == nullptr) GTEST_SKIP() << "ESPALIER_EVENTS_OUT is not set: tests/watch/tensorboard_test.py sets it";
+  if (out == nullptr)
+    GTEST_SKIP() << "ESPALIER_EVENTS_OUT is not set: tests/watch/tensorboard_test.py sets it";
   {
     EventFile file(out);
     std::vector<uint8_t> pixels;
     for (int64_t channels = 1; channels <= 4; ++channels) {
       pixels.clear();
       for (int64_t i = 0; i < 7 * 5 * channels; ++i) pixels.push_back(static_cast<uint8_t>(i * 31));
-      file.image("images/" + std::to_string(channels), 0,
+      file.image(fmt::format("images/{}", channels), 0,
                  {.width = 7, .height = 5, .channels = channels, .bytes = pixels});
     }
     pixels.assign(300 * 200 * 3, 0);  // more than one deflate block could store

@@ -15,7 +15,8 @@ TEST(Png, HasTheChunksOfTheStandardByteForByte) {
   const std::vector<uint8_t> pixels{10, 20, 30, 40, 50, 60};
   const std::string png = png_of({.width = 2, .height = 3, .channels = 1, .bytes = pixels});
   ASSERT_GE(png.size(), 41u);
-  EXPECT_EQ(png.substr(0, 29), std::string("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\2\0\0\0\3\x08\0\0\0\0", 29));
+  EXPECT_EQ(png.substr(0, 29),
+            std::string("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\2\0\0\0\3\x08\0\0\0\0", 29));
   EXPECT_EQ(png.substr(png.size() - 12), std::string("\0\0\0\0IEND\xae\x42\x60\x82", 12));
 
   const std::string data = png.substr(33, png.size() - 33 - 12);  // IDAT, with length, name and checksum
@@ -34,7 +35,8 @@ TEST(Png, RefusesSizesThatDoNotFitTheBytes) {
   const std::vector<uint8_t> pixels(12);
   EXPECT_ERROR(png_of({.width = 2, .height = 3, .channels = 3, .bytes = pixels}), Error, "2 x 3", "12 bytes");
   EXPECT_ERROR(png_of({.width = 0, .height = 3, .channels = 3, .bytes = {}}), Error, "0 x 3", "at least one");
-  EXPECT_ERROR(png_of({.width = 2, .height = 1, .channels = 6, .bytes = pixels}), Error, "6 channels", "1 to 4");
+  EXPECT_ERROR(png_of({.width = 2, .height = 1, .channels = 6, .bytes = pixels}), Error, "6 channels",
+               "1 to 4");
   EXPECT_ERROR(png_of({.width = int64_t{1} << 31, .height = 1, .channels = 1, .bytes = pixels}), Error,
                "2147483648 x 1");
   EXPECT_ERROR(png_of({.width = 2147483647, .height = 2147483647, .channels = 4, .bytes = pixels}), Error,
