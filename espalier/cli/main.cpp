@@ -65,6 +65,7 @@ int run(int argc, char** argv, Context& context) {
   espalier::cli::add_data_command(app, context);
   espalier::cli::add_train_command(app, context);
   espalier::cli::add_evaluate_command(app, context);
+  espalier::cli::add_inspect_command(app, context);
   espalier::cli::add_linet_command(app, context);
   espalier::cli::add_plan_command(app, context);
   espalier::cli::add_profile_command(app, context);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "espalier/cli/commands.h"
+#include "espalier/cli/run_messages.h"
 #include "espalier/core/byte_size.h"
 #include "espalier/train/host_job.h"
 #include "espalier/train/population_job.h"
@@ -18,6 +19,7 @@ using train::PopulationOptions;
 train::PopulationEvents events_of(Context& context) {
   train::PopulationEvents events;
   events.progress = context.progress();
+  events.run = run_events(context);
   events.started = [](const data::ResidentDataset& dataset, const train::MemoryPlan& plan,
                       const std::filesystem::path& run) {
     fmt::print(

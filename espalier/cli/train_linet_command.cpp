@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "espalier/cli/commands.h"
+#include "espalier/cli/run_messages.h"
 #include "espalier/core/byte_size.h"
 #include "espalier/train/linet_job.h"
 #include "espalier/watch/table.h"
@@ -84,6 +85,7 @@ int train_linet(const LinetOptions& options, Context& context) {
   std::vector<std::string> names;
   train::LinetEvents events;
   events.progress = context.progress();
+  events.run = run_events(context);
   events.started = [&](const data::ResidentDataset& dataset, train::LinetTrainer& trainer,
                        const std::filesystem::path& run) {
     names = trainer.stream_names();

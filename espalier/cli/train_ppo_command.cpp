@@ -8,6 +8,7 @@
 
 #include "espalier/cli/commands.h"
 #include "espalier/cli/lane_view.h"
+#include "espalier/cli/run_messages.h"
 #include "espalier/core/byte_size.h"
 #include "espalier/train/ppo_job.h"
 #include "espalier/watch/audit/recording.h"
@@ -105,6 +106,7 @@ int train_ppo(const PpoCommandOptions& options, Context& context) {
   RoundProfile profile(options, train::policy_device_of(options));
   train::PpoEvents events;
   if (!is_live) events.progress = context.progress();
+  events.run = run_events(context);
   events.started = [&](train::PpoTrainer& trainer, const data::ResidentDataset& dataset,
                        const std::filesystem::path& run) {
     fmt::print("{}: {} to train on, {} to validate; {} networks of {} parameters on {}\n", dataset.origin,
@@ -117,7 +119,7 @@ int train_ppo(const PpoCommandOptions& options, Context& context) {
           break;
         }
     if (trainer.rounds_done() > 0)
-      fmt::print("goes on after round {} of {}\n", trainer.rounds_done(), options.resume);
+      fmt::print("goes on after round {} of {}\n", trainer.rounds_done(), options.population.resume);
     fmt::print("results: {}\n", run.string());
     std::fflush(stdout);
     profile.run_begins(run, options.rounds - trainer.rounds_done());

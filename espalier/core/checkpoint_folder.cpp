@@ -149,7 +149,8 @@ std::span<const std::byte> Checkpoint::bytes_of(const TensorEntry& entry) const 
 }
 
 Checkpoint read_checkpoint(const fs::path& path) {
-  const std::string manifest_path = (path / kManifestFile).string(), state_path = (path / kStateFile).string();
+  const std::string manifest_path = (path / kManifestFile).string(),
+                    state_path = (path / kStateFile).string();
   Checkpoint read{.path = path};
   const MappedFile text = map_file(manifest_path);
   read.manifest = parse_manifest(

@@ -122,6 +122,27 @@ std::vector<at::Tensor> Acting::changed() const {
   return changed;
 }
 
+std::vector<NamedTensor> Acting::episode_state() const {
+  std::vector<NamedTensor> state{{"signs.lanes", signs_.lanes},
+                                 {"signs.slots", signs_.slots},
+                                 {"signs.states", signs_.states},
+                                 {"failed", failed_},
+                                 {"frozen", frozen_},
+                                 {"step", step_},
+                                 {"clears", clears_},
+                                 {"actions", actions_},
+                                 {"illegal", illegal_},
+                                 {"is_last", is_last_},
+                                 {"state.hidden", state_.hidden},
+                                 {"state.cell", state_.cell},
+                                 {"accuracy_before", accuracy_before_},
+                                 {"states_before", states_before_},
+                                 {"term_sums", term_sums_}};
+  for (NamedTensor& each : observer_.state()) state.push_back(std::move(each));
+  for (NamedTensor& each : rollout_.named_tensors()) state.push_back(std::move(each));
+  return state;
+}
+
 std::vector<NamedTensor> Acting::state() const {
   std::vector<NamedTensor> state = normalizer_.state();
   state.push_back({"acting.round", round_});

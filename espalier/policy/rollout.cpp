@@ -39,6 +39,17 @@ std::vector<at::Tensor> Rollout::changed() const {
           truncated,     bootstrap,       counts,       place_};
 }
 
+std::vector<NamedTensor> Rollout::named_tensors() const {
+  return {{"rollout.features", seen.features}, {"rollout.blueprints", seen.blueprints},
+          {"rollout.hidden", state.hidden},    {"rollout.cell", state.cell},
+          {"rollout.clears", clears},          {"rollout.actions", actions},
+          {"rollout.op_masks", masks.op},      {"rollout.slot_masks", masks.slot},
+          {"rollout.log_probs", log_probs},    {"rollout.values", values},
+          {"rollout.rewards", rewards},        {"rollout.ended", ended},
+          {"rollout.truncated", truncated},    {"rollout.bootstrap", bootstrap},
+          {"rollout.counts", counts},          {"rollout.place", place_}};
+}
+
 void Rollout::put(const at::Tensor& buffer, const at::Tensor& step) {
   buffer.index_copy_(1, place_, step.detach().unsqueeze(1));
 }

@@ -47,6 +47,7 @@ class Rollout {
 
   // All that store() changes.
   std::vector<at::Tensor> changed() const;
+  std::vector<NamedTensor> named_tensors() const;  // the same, by name: "rollout.rewards"
 
   int64_t lanes() const { return shape_.lanes; }
   int64_t steps() const { return shape_.steps; }

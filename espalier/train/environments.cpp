@@ -1,5 +1,7 @@
 #include "espalier/train/environments.h"
 
+#include <fmt/format.h>
+
 #include "espalier/train/episode_seed.h"
 #include "espalier/train/joint_epoch.h"
 
@@ -37,6 +39,15 @@ EpochRecord Environments::train_epoch(Controller& controller, const Progress& pr
   std::vector<PopulationTrainer*> all;
   for (const auto& population : populations_) all.push_back(population.get());
   return train_together(all, *buffer_, controller, progress);
+}
+
+void Environments::at_every_batch(const std::function<void()>& call) {
+  for (const auto& population : populations_) population->at_every_batch(call);
+}
+
+void Environments::visit_state(StateArchive& archive) {
+  for (size_t p = 0; p < populations_.size(); ++p)
+    archive.part(fmt::format("population{}", p), [&] { populations_[p]->visit_state(archive); });
 }
 
 std::vector<LaneScore> Environments::test(const Progress& progress) {

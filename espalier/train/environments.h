@@ -31,9 +31,14 @@ class Environments {
   EpochRecord train_epoch(Controller& controller, const Progress& progress = {});
   std::vector<LaneScore> test(const Progress& progress = {});  // in the order of environments
 
+  // As PopulationTrainer's, of all of them.
+  void at_every_batch(const std::function<void()>& call);
+  void visit_state(StateArchive& archive);
+
   int64_t num_lanes() const { return options_.lanes; }
   int64_t num_slots() const { return population(0).num_slots(); }
   int64_t episode_length() const { return options_.epochs; }
+  int64_t epochs_done() const { return populations_.front()->epochs_done(); }  // of the episode
   int64_t host_parameters() const { return grow::num_parameters(population(0).host().options()); }
   size_t num_populations() const { return populations_.size(); }
   PopulationTrainer& trainer(size_t index) { return *populations_[index]; }

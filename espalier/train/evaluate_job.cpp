@@ -10,7 +10,7 @@
 #include "espalier/train/deterministic_scope.h"
 #include "espalier/train/policy_file.h"
 #include "espalier/train/ppo_job.h"
-#include "espalier/train/run_directory.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 namespace {
@@ -62,7 +62,8 @@ nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerS
     line[name] = interval.mean;
     line[name + "_95"] = interval.half_width;
   };
-  nlohmann::ordered_json line{{"controller", scores.name}, {"episodes", scores.accuracy.size()}};
+  nlohmann::ordered_json line{
+      {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.accuracy.size()}};
   put(line, "test_accuracy", interval_of(scores.accuracy));
   put(line, "test_accuracy_over_first", scores.gain_over(first));
   put(line, "return", interval_of(scores.returns));
@@ -112,11 +113,12 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEvents& events) {
   const auto began = std::chrono::steady_clock::now();
   const DeterministicScope deterministic(options.population.deterministic);
+  Run run(options.population, "evaluate", to_json(options));
   EvaluateResult result{.scores = evaluate(options, setup_of(options, events.progress), events)};
-  RunDirectory run("evaluate", options.population.run_dir, config_text(options));
   for (const ControllerScores& scores : result.scores) {
     for (size_t i = 0; i < scores.accuracy.size(); ++i)
-      run.write_metrics({{"controller", scores.name},
+      run.write_metrics({{"kind", "evaluated_lane"},
+                         {"controller", scores.name},
                          {"episode", static_cast<int64_t>(i) / options.population.lanes + 1},
                          {"lane", static_cast<int64_t>(i) % options.population.lanes},
                          {"test_accuracy", scores.accuracy[i]},
@@ -125,6 +127,7 @@ EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEv
                          {"seeds_kept", scores.kept[i]}});
     run.write_metrics(line_of(scores, result.scores.front()));
   }
+  run.finish();
   result.run_dir = run.path();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return result;

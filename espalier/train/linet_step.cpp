@@ -8,6 +8,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -202,6 +203,36 @@ LinetMetrics LinetStep::metrics() const {
       metrics.stream_accuracies.push_back(mean(kCorrect, stream));
     }
   return metrics;
+}
+
+void LinetStep::visit_state(StateArchive& archive) {
+  archive.part("network", [&] {
+    for (const lanes::NamedParameter& named : net_.parameters())
+      archive.tensor(named.name, named.parameter->storage());
+    for (const auto& [name, buffer] : net_.named_buffers()) archive.tensor(name, buffer);
+  });
+  const auto visit_optimizer = [&](const std::string& name, const lanes::LaneOptimizer& optimizer) {
+    for (size_t i = 0; i < optimizer.state().size(); ++i)
+      archive.tensor(fmt::format("{}.{}", name, i), optimizer.state()[i]);
+  };
+  for (size_t i = 0; i < groups_.size(); ++i)
+    visit_optimizer(fmt::format("optimizer.{}", i), *groups_[i].optimizer);
+  if (monitor_) {
+    for (const lanes::NamedParameter& named : monitor_->parameters())
+      archive.tensor(named.name, named.parameter->storage());
+    visit_optimizer("monitor_optimizer", *monitor_optimizer_);
+  }
+  if (archive.is_loading()) {
+    for (const lanes::NamedParameter& named : net_.parameters()) named.parameter->refresh();
+    if (monitor_)
+      for (const lanes::NamedParameter& named : monitor_->parameters()) named.parameter->refresh();
+  }
+  archive.tensor("sums", sums_);
+  archive.tensor("position", batch_.position);
+  archive.tensor("step", step_);
+  archive.tensor("is_frozen", is_frozen_);
+  if (loss_scale_) loss_scale_->visit_state(archive);
+  archive.value("steps_done", steps_done_);
 }
 
 std::vector<at::Tensor> LinetStep::state() {

@@ -137,6 +137,14 @@ at::Tensor PolicyController::update(double progress) {
   return diagnostics_;
 }
 
+void PolicyController::visit_state(StateArchive& archive) {
+  for (const policy::NamedTensor& named : state()) archive.tensor(named.name, named.tensor);
+  for (const policy::NamedTensor& named : acting_.episode_state())
+    archive.tensor("episode." + named.name, named.tensor);
+  archive.tensor("episode.lost_lanes", lost_);
+  archive.value("episode.epoch", epoch_);
+}
+
 std::vector<policy::NamedTensor> PolicyController::state() const {
   return policy::state_of(network_, ppo_, acting_);
 }

@@ -163,10 +163,7 @@ struct EnvironmentOptions {
        .low = 0,
        .format = OptionFormat::kByteSize},
       population.device_memory);
-    v({.name = "run-dir",
-       .help = "where to write results; without it a new folder in runs/",
-       .placeholder = "DIR"},
-      population.run_dir);
+    population.RunOptions::visit_folder(v);
   }
 };
 
@@ -174,7 +171,6 @@ struct PpoJobOptions : EnvironmentOptions {
   int64_t rounds = 100;
   std::string controller = "ppo";
   std::string save;
-  std::string resume;
   PolicyTrainingOptions policy;
 
   template <class Visitor>
@@ -186,7 +182,7 @@ struct PpoJobOptions : EnvironmentOptions {
        .choices = {"ppo", "heuristic", "random", "none"}},
       controller);
     v({.name = "save", .help = "write the policy there after every round", .placeholder = "FILE"}, save);
-    v({.name = "resume", .help = "go on with the policy that --save wrote", .placeholder = "FILE"}, resume);
+    population.RunOptions::visit_checkpoints(v);
     EnvironmentOptions::visit(v);
     policy.visit(v);
   }

@@ -154,6 +154,16 @@ void TrainStep::update(const at::Tensor& losses) {
   step_.add_(1);
 }
 
+void TrainStep::visit_state(StateArchive& archive) {
+  archive.tensor("sums", metrics_.sums());
+  archive.tensor("position", batch_.position);
+  archive.tensor("step", step_);
+  archive.tensor("peak_rates", peak_rates_);
+  archive.tensor("is_active", is_active_);
+  if (loss_scale_) loss_scale_->visit_state(archive);
+  archive.value("steps_done", steps_done_);
+}
+
 std::vector<at::Tensor> TrainStep::state() {
   std::vector<at::Tensor> tensors = population_.buffers();
   for (const OptimizedGroup& each : optimizers_.groups()) {

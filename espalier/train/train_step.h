@@ -24,6 +24,7 @@
 #include "espalier/train/lane_optimizers.h"
 #include "espalier/train/learning_rate.h"
 #include "espalier/train/loss_scale.h"
+#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 #include "espalier/train/step_metrics.h"
 
@@ -77,12 +78,15 @@ class TrainStep {
 
   at::Device device() const { return batch_.device(); }
   LaneOptimizers& optimizers() { return optimizers_; }
+  const GatherBuffers& batch() const { return batch_; }  // the last one
   const StepGraphs& graphs() const { return graphs_; }
   const RateSchedule& schedule() const { return schedule_; }
   at::Tensor learning_rates() const;  // [L] f32 device: of the step that comes
 
   // Every tensor that a step changes and a later one reads.
   std::vector<at::Tensor> state();
+  // All that a checkpoint needs besides the population's values and the optimisers' state.
+  void visit_state(StateArchive& archive);
 
  private:
   void body();

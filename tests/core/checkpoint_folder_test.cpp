@@ -20,10 +20,11 @@ class CheckpointFolderTest : public testing::Test {
 
   void write(const std::string& name, int first) {
     values_ = {first, 2, 3};
-    folder_.write(name,
-                  {{{"numbers", StoredType::kI32, {3}}, std::as_bytes(std::span(values_))},
-                   {{"nothing", StoredType::kF32, {0}}, {}}},
-                  {{"version", 1}, {"share", 0.1}, {"not a number", std::numeric_limits<double>::quiet_NaN()}});
+    folder_.write(
+        name,
+        {{{"numbers", StoredType::kI32, {3}}, std::as_bytes(std::span(values_))},
+         {{"nothing", StoredType::kF32, {0}}, {}}},
+        {{"version", 1}, {"share", 0.1}, {"not a number", std::numeric_limits<double>::quiet_NaN()}});
   }
 
   std::string error_of_reading(const std::string& name) {

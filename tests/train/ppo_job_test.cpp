@@ -78,7 +78,7 @@ TEST_F(PpoJobTest, GoesOnWithTheRoundAfterTheLastThatWasSaved) {
   options_.save = folder_ / "saved.safetensors";
   run_ppo_job(options_, {});
   options_.population.run_dir = folder_ / "second";
-  options_.resume = options_.save;
+  options_.population.resume = options_.save;
   options_.rounds = 3;
   const PpoResult second = run_ppo_job(options_, {});
   EXPECT_EQ(second.rounds, 1);
