@@ -132,6 +132,7 @@ LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events
   check_fits(plan, "lower --batch or --width, or use --residency host");
   LinetTrainer trainer(options, dataset, name);
   RunDirectory run("linet", options.run_dir, config_text(options));
+  run.line_written = events.line_written;
   run.write_file("environment.json", environment(options, *dataset, trainer).dump(2) + "\n");
   if (events.started) events.started(*dataset, trainer, run.path());
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct LinetEvents {
   Progress progress;
   std::function<void(const data::ResidentDataset&, LinetTrainer&, const std::filesystem::path&)> started;
   std::function<void(const LinetEpoch&)> epoch_done;
+  std::function<void(const nlohmann::ordered_json&)> line_written;  // every line of metrics.jsonl
 };
 
 LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events);

@@ -81,6 +81,7 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
       {.dataset = dataset, .device = name, .host = host_for(options, field, dataset->num_classes())});
   RunDirectory run(kind.name, options.run_dir,
                    kind.config_json.empty() ? config_text(options) : kind.config_json);
+  run.line_written = events.line_written;
   run.write_file("environment.json", environment(options, *dataset, trainer).dump(2) + "\n");
   if (events.started) events.started(*dataset, plan, run.path());
 

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "espalier/core/progress.h"
@@ -34,6 +35,7 @@ struct PopulationEvents {
   std::function<void(const data::ResidentDataset&, const MemoryPlan&, const std::filesystem::path&)> started;
   std::function<void(const EpochRecord&)> epoch_done;
   std::function<void(const FormatComparison&)> formats_compared;
+  std::function<void(const nlohmann::ordered_json&)> line_written;  // every line of metrics.jsonl
 };
 
 enum class LaneLines { kNo, kYes };  // whether every lane gets lines of its own

@@ -83,6 +83,7 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
     fail_usage("--resume {}: it has played {} rounds already; want more of them than --rounds {}",
                options.resume, trainer.rounds_done(), options.rounds);
   RunDirectory run("ppo", options.population.run_dir, config_text(options));
+  run.line_written = events.line_written;
   run.write_file("environment.json", environment(options, trainer).dump(2) + "\n");
   if (events.started) events.started(trainer, *setup(devices_of(options).front()).dataset, run.path());
 

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "espalier/core/progress.h"
@@ -30,6 +31,7 @@ struct PpoEvents {
   std::function<void(PpoTrainer&, const data::ResidentDataset&, const std::filesystem::path&)> started;
   StepDone step_done;
   std::function<void(const RoundRecord&)> round_done;
+  std::function<void(const nlohmann::ordered_json&)> line_written;  // every line of metrics.jsonl
 };
 
 PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events);

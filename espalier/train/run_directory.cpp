@@ -59,6 +59,7 @@ void RunDirectory::write_file(const std::string& name, const std::string& text) 
 void RunDirectory::write_metrics(const nlohmann::ordered_json& line) {
   metrics_ << line.dump() << '\n' << std::flush;
   if (!metrics_) fail("run directory '{}': cannot write metrics.jsonl: is the disk full?", path_.string());
+  if (line_written) line_written(line);
 }
 
 }  // namespace espalier::train

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -22,6 +23,8 @@ class RunDirectory {
 
   // Appends one line to metrics.jsonl, and hands it to the system at once: Ctrl-C loses none.
   void write_metrics(const nlohmann::ordered_json& line);
+
+  std::function<void(const nlohmann::ordered_json&)> line_written;  // told every line; may be empty
 
  private:
   std::filesystem::path path_;
