@@ -11,7 +11,9 @@ namespace espalier {
 namespace {
 
 std::atomic<int> first_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch it only so");
+std::atomic<void (*)()> last_act_of_all{nullptr};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<void (*)()>::is_always_lock_free,
+              "a signal handler may touch them only so");
 
 int code_of(int signal) {
   return 128 + (signal == SIGUSR1 ? SIGTERM : signal);
@@ -19,7 +21,12 @@ int code_of(int signal) {
 
 void on_signal(int signal) {
   int none = 0;
-  if (!first_signal.compare_exchange_strong(none, signal)) _exit(code_of(signal));
+  void (*const last_act)() = last_act_of_all.load();
+  if (!first_signal.compare_exchange_strong(none, signal)) {
+    if (last_act != nullptr) last_act();
+    _exit(code_of(signal));
+  }
+  if (last_act != nullptr) return;
   // The newline leaves a progress bar's line, where there may be one.
   constexpr std::string_view kTerminal = "\nespalier: stopping; press Ctrl-C again to stop at once\n";
   constexpr std::string_view kPlain = "espalier: stopping; the same signal again stops at once\n";
@@ -46,6 +53,10 @@ void catch_interrupts() {
 
 int Interrupted::exit_code() const {
   return code_of(signal_);
+}
+
+void set_last_act(void (*last_act)()) {
+  last_act_of_all.store(last_act);
 }
 
 int pending_interrupt() {

@@ -25,6 +25,11 @@ class Interrupted : public std::exception {
 
 void catch_interrupts();
 
+// What the second signal does before it ends the process: gives back a terminal that a view has taken. It
+// runs in a signal handler, and must be safe there. While one is set the first signal prints nothing, since
+// the screen is the view's. nullptr: none.
+void set_last_act(void (*last_act)());
+
 // The first signal that came, or 0.
 int pending_interrupt();
 
