@@ -33,12 +33,6 @@ void Rollout::begin() {
   place_.zero_();
 }
 
-std::vector<at::Tensor> Rollout::changed() const {
-  return {seen.features, seen.blueprints, state.hidden, state.cell, clears,  actions,
-          masks.op,      masks.slot,      log_probs,    values,     rewards, ended,
-          truncated,     bootstrap,       counts,       place_};
-}
-
 void Rollout::put(const at::Tensor& buffer, const at::Tensor& step) {
   buffer.index_copy_(1, place_, step.detach().unsqueeze(1));
 }

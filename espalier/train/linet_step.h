@@ -77,8 +77,6 @@ class LinetStep {
 
   const StepGraphs& graphs() const { return graphs_; }
   at::Device device() const { return batch_.device(); }
-  // Every tensor that a step changes and a later one reads.
-  std::vector<at::Tensor> state();
 
  private:
   enum Row : int64_t { kLoss, kCorrect, kValid, kNorm, kBalance, kNonFinite, kSkipped, kScale, kNumRows };

@@ -62,7 +62,7 @@ at::Tensor TrainStep::learning_rates() const {
 }
 
 void TrainStep::run() {
-  graphs_.run(population_.signature(), [this] { body(); }, [this] { return state(); });
+  graphs_.run(population_.signature(), [this] { body(); });
   steps_done_ += 1;
 }
 
