@@ -6,7 +6,7 @@
 namespace espalier::train {
 
 Environments::Environments(const EnvironmentOptions& options, const Setup& setup)
-    : options_(options.population) {
+    : options_(options.population), acting_(policy_device_of(options), options.population.time_every) {
   const std::vector<DeviceName> devices = devices_of(options);
   const auto count = std::ssize(devices);
   std::vector<std::vector<int64_t>> envs(devices.size());
@@ -36,7 +36,13 @@ void Environments::begin_episode(int64_t round) {
 EpochRecord Environments::train_epoch(Controller& controller, const Progress& progress) {
   std::vector<PopulationTrainer*> all;
   for (const auto& population : populations_) all.push_back(population.get());
-  return train_together(all, *buffer_, controller, progress);
+  return train_together(all, *buffer_, controller, progress, &acting_);
+}
+
+PartTimes Environments::take_times() {
+  PartTimes times = acting_.take();
+  for (const auto& population : populations_) times += population->timing().take();
+  return times;
 }
 
 std::vector<LaneScore> Environments::test(const Progress& progress) {

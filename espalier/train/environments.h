@@ -15,6 +15,7 @@
 #include "espalier/train/epoch_buffer.h"
 #include "espalier/train/population_trainer.h"
 #include "espalier/train/ppo_options.h"
+#include "espalier/train/step_timing.h"
 
 namespace espalier::train {
 
@@ -31,6 +32,9 @@ class Environments {
   EpochRecord train_epoch(Controller& controller, const Progress& progress = {});
   std::vector<LaneScore> test(const Progress& progress = {});  // in the order of environments
 
+  // What the steps since the last call took, those of all devices together.
+  PartTimes take_times();
+
   int64_t num_lanes() const { return options_.lanes; }
   int64_t num_slots() const { return population(0).num_slots(); }
   int64_t episode_length() const { return options_.epochs; }
@@ -44,6 +48,7 @@ class Environments {
   PopulationOptions options_;  // of all lanes together
   std::vector<std::unique_ptr<PopulationTrainer>> populations_;
   std::unique_ptr<EpochBuffer> buffer_;
+  StepTiming acting_;
 };
 
 }  // namespace espalier::train

@@ -76,7 +76,8 @@ at::Tensor PolicyController::act(const EpochSigns& signs) {
   const Place place = epoch_ == 0                             ? Place::kFirst
                       : epoch_ + 1 == options_.episode_length ? Place::kLast
                                                               : Place::kMiddle;
-  graphs_.run(fmt::format("act {} {}", static_cast<int>(playing_), static_cast<int>(place)),
+  graphs_.run(fmt::format("act {} {} {}", static_cast<int>(playing_), static_cast<int>(place),
+                          static_cast<int>(signs.telemetry)),
               [&] { body(signs, place); });
   epoch_ += 1;
   return carried_;
