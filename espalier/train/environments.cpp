@@ -2,6 +2,8 @@
 
 #include "espalier/train/episode_seed.h"
 #include "espalier/train/joint_epoch.h"
+#include "espalier/train/population_memory.h"
+#include "espalier/train/population_setup.h"
 
 namespace espalier::train {
 
@@ -26,6 +28,29 @@ Environments::Environments(const EnvironmentOptions& options, const Setup& setup
     populations_.push_back(std::make_unique<PopulationTrainer>(part, std::move(own)));
   }
   buffer_ = std::make_unique<EpochBuffer>(std::move(envs), num_slots(), policy_device_of(options));
+}
+
+MemoryPlan plan_environments(const EnvironmentOptions& options, const DeviceName& device,
+                             const TrainerSetup& setup, Growth growth) {
+  const data::ResidentDataset& data = *setup.dataset;
+  const std::vector<DeviceName> devices = devices_of(options);
+  PopulationOptions here = population_options(options, device);
+  here.controller = growth == Growth::kSeeds ? "random" : "none";
+  here.lanes = 0;  // environment e lives on device e mod D, and a device may be named twice
+  for (int64_t env = 0; env < options.population.lanes; ++env)
+    here.lanes += devices[static_cast<size_t>(env % std::ssize(devices))].text() == device.text();
+  const std::vector<data::FieldSpec> specs = specs_of(data.train);
+  const int64_t on_device = data.residency == data::Residency::kDevice ? data.bytes() : 0;
+  MemoryPlan plan = plan_population(here, on_device, specs[chosen_field(here, specs)], data.num_classes());
+  if (plan.budget_bytes > 0) plan.budget_bytes += on_device;  // it is there already
+  return plan;
+}
+
+void check_fits(const EnvironmentOptions& options, const Environments::Setup& setup, Growth growth) {
+  for (const DeviceName& device : devices_of(options))
+    check_fits(plan_environments(options, device, setup(device), growth),
+               fmt::format("lower --envs or --batch-per-env, add to --devices {}, or use --residency host",
+                           options.devices));
 }
 
 void Environments::begin_episode(int64_t round) {

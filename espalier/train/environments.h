@@ -13,11 +13,14 @@
 
 #include "espalier/core/device_name.h"
 #include "espalier/train/epoch_buffer.h"
+#include "espalier/train/memory_plan.h"
 #include "espalier/train/population_trainer.h"
 #include "espalier/train/ppo_options.h"
 #include "espalier/train/step_timing.h"
 
 namespace espalier::train {
+
+enum class Growth { kNone, kSeeds };
 
 class Environments {
  public:
@@ -50,5 +53,12 @@ class Environments {
   std::unique_ptr<EpochBuffer> buffer_;
   StepTiming acting_;
 };
+
+// What the environments of a device take there, its data included and the policy not. setup: of that device.
+MemoryPlan plan_environments(const EnvironmentOptions& options, const DeviceName& device,
+                             const TrainerSetup& setup, Growth growth);
+
+// Before any of them is made: fails where those of a device do not fit it.
+void check_fits(const EnvironmentOptions& options, const Environments::Setup& setup, Growth growth);
 
 }  // namespace espalier::train

@@ -112,7 +112,10 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEvents& events) {
   const auto began = std::chrono::steady_clock::now();
   const DeterministicScope deterministic(options.population.deterministic);
-  EvaluateResult result{.scores = evaluate(options, setup_of(options, events.progress), events)};
+  check_names(names_in(options.controllers));
+  const Environments::Setup setup = setup_of(options, events.progress);
+  check_fits(options, setup, options.controllers == "none" ? Growth::kNone : Growth::kSeeds);
+  EvaluateResult result{.scores = evaluate(options, setup, events)};
   RunDirectory run("evaluate", options.population.run_dir, config_text(options));
   for (const ControllerScores& scores : result.scores) {
     for (size_t i = 0; i < scores.accuracy.size(); ++i)

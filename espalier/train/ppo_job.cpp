@@ -77,6 +77,7 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
   repeat_convolutions(options.population.convolutions);
 
   const Environments::Setup setup = setup_of(options, events.progress);
+  check_fits(options, setup, options.controller == "none" ? Growth::kNone : Growth::kSeeds);
   PpoTrainer trainer(options, setup);
   if (!options.resume.empty()) trainer.resume(options.resume);
   if (trainer.rounds_done() >= options.rounds)

@@ -81,6 +81,7 @@ struct EnvironmentOptions {
   EnvironmentOptions() {
     population.epochs = 25;
     population.plan = "split";
+    population.batch_flag = "--batch-per-env";
   }
 
   template <class Visitor>
