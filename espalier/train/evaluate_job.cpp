@@ -63,21 +63,26 @@ nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerS
     line[name + "_95"] = interval.half_width;
   };
   nlohmann::ordered_json line{{"controller", scores.name}, {"episodes", scores.accuracy.size()}};
-  put(line, "test_accuracy", interval_of(scores.accuracy));
+  put(line, "test_accuracy", scores.interval(scores.accuracy));
   put(line, "test_accuracy_over_first", scores.gain_over(first));
-  put(line, "return", interval_of(scores.returns));
-  put(line, "added_parameters", interval_of(scores.added));
-  put(line, "seeds_kept", interval_of(scores.kept));
+  put(line, "return", scores.interval(scores.returns));
+  put(line, "added_parameters", scores.interval(scores.added));
+  put(line, "seeds_kept", scores.interval(scores.kept));
   line["lost"] = scores.num_lost;
+  line["intervals_over"] = scores.num_episodes > 1 ? "episodes" : "networks";
   return line;
 }
 
 }  // namespace
 
+Interval ControllerScores::interval(const std::vector<double>& values) const {
+  return interval_over_groups(values, values.size() / static_cast<size_t>(num_episodes));
+}
+
 Interval ControllerScores::gain_over(const ControllerScores& other) const {
   std::vector<double> differences;
   for (size_t i = 0; i < accuracy.size(); ++i) differences.push_back(accuracy[i] - other.accuracy[i]);
-  return interval_of(differences);
+  return interval(differences);
 }
 
 std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Environments::Setup& setup,
@@ -92,7 +97,7 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 
   std::vector<ControllerScores> all;
   for (const auto& [name, controller] : controllers) {
-    ControllerScores scores{.name = name};
+    ControllerScores scores{.name = name, .num_episodes = options.episodes};
     for (int64_t episode = 0; episode < options.episodes; ++episode) {
       const std::string title = fmt::format("{}, episode {}/{}", name, episode + 1, options.episodes);
       const EpisodeRecord record = play_episode(environments, *controller, returns, kFirstRound + episode,
