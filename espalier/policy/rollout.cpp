@@ -33,12 +33,6 @@ void Rollout::begin() {
   place_.zero_();
 }
 
-std::vector<at::Tensor> Rollout::changed() const {
-  return {seen.features, seen.blueprints, state.hidden, state.cell, clears,  actions,
-          masks.op,      masks.slot,      log_probs,    values,     rewards, ended,
-          truncated,     bootstrap,       counts,       place_};
-}
-
 std::vector<NamedTensor> Rollout::named_tensors() const {
   return {{"rollout.features", seen.features}, {"rollout.blueprints", seen.blueprints},
           {"rollout.hidden", state.hidden},    {"rollout.cell", state.cell},

@@ -64,21 +64,26 @@ nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerS
   };
   nlohmann::ordered_json line{
       {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.accuracy.size()}};
-  put(line, "test_accuracy", interval_of(scores.accuracy));
+  put(line, "test_accuracy", scores.interval(scores.accuracy));
   put(line, "test_accuracy_over_first", scores.gain_over(first));
-  put(line, "return", interval_of(scores.returns));
-  put(line, "added_parameters", interval_of(scores.added));
-  put(line, "seeds_kept", interval_of(scores.kept));
+  put(line, "return", scores.interval(scores.returns));
+  put(line, "added_parameters", scores.interval(scores.added));
+  put(line, "seeds_kept", scores.interval(scores.kept));
   line["lost"] = scores.num_lost;
+  line["intervals_over"] = scores.num_episodes > 1 ? "episodes" : "networks";
   return line;
 }
 
 }  // namespace
 
+Interval ControllerScores::interval(const std::vector<double>& values) const {
+  return interval_over_groups(values, values.size() / static_cast<size_t>(num_episodes));
+}
+
 Interval ControllerScores::gain_over(const ControllerScores& other) const {
   std::vector<double> differences;
   for (size_t i = 0; i < accuracy.size(); ++i) differences.push_back(accuracy[i] - other.accuracy[i]);
-  return interval_of(differences);
+  return interval(differences);
 }
 
 std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Environments::Setup& setup,
@@ -93,7 +98,7 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 
   std::vector<ControllerScores> all;
   for (const auto& [name, controller] : controllers) {
-    ControllerScores scores{.name = name};
+    ControllerScores scores{.name = name, .num_episodes = options.episodes};
     for (int64_t episode = 0; episode < options.episodes; ++episode) {
       const std::string title = fmt::format("{}, episode {}/{}", name, episode + 1, options.episodes);
       const EpisodeRecord record = play_episode(environments, *controller, returns, kFirstRound + episode,
@@ -113,8 +118,11 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEvents& events) {
   const auto began = std::chrono::steady_clock::now();
   const DeterministicScope deterministic(options.population.deterministic);
+  check_names(names_in(options.controllers));
   Run run(options.population, "evaluate", to_json(options));
-  EvaluateResult result{.scores = evaluate(options, setup_of(options, events.progress), events)};
+  const Environments::Setup setup = setup_of(options, events.progress);
+  check_fits(options, setup, options.controllers == "none" ? Growth::kNone : Growth::kSeeds);
+  EvaluateResult result{.scores = evaluate(options, setup, events)};
   for (const ControllerScores& scores : result.scores) {
     for (size_t i = 0; i < scores.accuracy.size(); ++i)
       run.write_metrics({{"kind", "evaluated_lane"},

@@ -84,7 +84,7 @@ void LinetStep::freeze(int64_t stream) {
 }
 
 void LinetStep::run() {
-  graphs_.run("step", [this] { body(); }, [this] { return state(); });
+  graphs_.run("step", [this] { body(); });
   steps_done_ += 1;
 }
 
@@ -233,24 +233,6 @@ void LinetStep::visit_state(StateArchive& archive) {
   archive.tensor("is_frozen", is_frozen_);
   if (loss_scale_) loss_scale_->visit_state(archive);
   archive.value("steps_done", steps_done_);
-}
-
-std::vector<at::Tensor> LinetStep::state() {
-  std::vector<at::Tensor> tensors{sums_, batch_.position, step_};
-  for (const auto& [name, buffer] : net_.named_buffers()) tensors.push_back(buffer);
-  const auto add = [&](const std::vector<lanes::LaneParameter*>& parameters,
-                       const lanes::LaneOptimizer& optimizer) {
-    for (const lanes::LaneParameter* parameter : parameters) {
-      tensors.push_back(parameter->value());
-      tensors.push_back(parameter->compute());
-    }
-    tensors.insert(tensors.end(), optimizer.state().begin(), optimizer.state().end());
-  };
-  for (const Group& each : groups_) add(each.group.parameters, *each.optimizer);
-  if (monitor_) add(lanes::without_names(monitor_->parameters()), *monitor_optimizer_);
-  if (loss_scale_)
-    for (const at::Tensor& tensor : loss_scale_->state()) tensors.push_back(tensor);
-  return tensors;
 }
 
 }  // namespace espalier::train

@@ -79,9 +79,7 @@ class LinetStep {
   const StepGraphs& graphs() const { return graphs_; }
   const GatherBuffers& batch() const { return batch_; }  // the last one
   at::Device device() const { return batch_.device(); }
-  // Every tensor that a step changes and a later one reads.
-  std::vector<at::Tensor> state();
-  // The same by name, the network's values included.
+  // Every tensor and value that a step changes and a later one reads, the network's included.
   void visit_state(StateArchive& archive);
 
  private:

@@ -24,6 +24,11 @@ bool is_undecided(const SlotState& state) {
   return is_felt(state) && state.stage != SeedStage::kFossilized;
 }
 
+bool any_for_gates(std::span<const SlotState> states) {
+  return std::ranges::any_of(
+      states, [](const SlotState& state) { return tells_norm(Telemetry::kForGates, state.stage); });
+}
+
 bool is_sound(const LaneRecord& record) {
   return record.trained.non_finite == 0 && std::isfinite(record.validated.loss);
 }
@@ -73,6 +78,7 @@ PopulationTrainer::PopulationTrainer(const PopulationOptions& options, TrainerSe
       validation_(population_, validate_.gather_call(0), field_, validate_.length(),
                   evaluation_options(step_, compute_, *setup_.dataset)),
       snapshots_(population_, step_, lifecycle_),
+      timing_(setup_.dataset->device, options.time_every),
       lanes_(static_cast<size_t>(options.lanes)) {
   if (!setup_.controller) setup_.controller = controller_for(options, population_.blueprints());
   begin_lanes();
@@ -115,6 +121,7 @@ void PopulationTrainer::move_time() {
 
 // Time moves, seeds are planted and gone, and what controllers on the device are told is uploaded.
 void PopulationTrainer::begin_epoch(EpochBuffer& buffer) {
+  timing_.begin_step();
   if (!is_under_way_) move_time();
   const auto bare = static_cast<double>(grow::num_parameters(setup_.host));
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
@@ -130,8 +137,15 @@ bool PopulationTrainer::is_asked_about(int64_t slot) const {
   return false;
 }
 
+Telemetry PopulationTrainer::telemetry() const {
+  const int64_t every = options_.telemetry_every;
+  return every > 0 && epoch_ % every == 0 ? Telemetry::kAll : Telemetry::kForGates;
+}
+
 void PopulationTrainer::queue_epoch(const Progress& progress) {
   const std::string title = fmt::format("epoch {}/{}", epoch_ + 1, options_.epochs);
+  step_.gather_seed_norms(telemetry() == Telemetry::kAll || any_for_gates(lifecycle_.states()));
+  timing_.begin(StepPart::kTrain);
   while (batches_done_ < steps_per_epoch()) {
     throw_if_interrupted();
     step_.run();
@@ -143,12 +157,15 @@ void PopulationTrainer::queue_epoch(const Progress& progress) {
   if (setup_.on_failure == OnFailure::kRollBack)
     for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
       if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore_values(lane);
+  timing_.end(StepPart::kTrain);
+  timing_.begin(StepPart::kValidation);
   validation_.clear();
   validation_.pass(tick_of(progress, title + ", validation"));
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
     if (is_asked_about(slot))
       validation_.pass_without(
           slot, tick_of(progress, "without " + population_.slots()[static_cast<size_t>(slot)].name));
+  timing_.end(StepPart::kValidation);
 }
 
 EpochRecord PopulationTrainer::train_epoch(const Progress& progress) {
@@ -190,7 +207,8 @@ void PopulationTrainer::measure_slots(EpochRecord& record, const EpochBuffer::Su
       LaneRecord& lane = record.lanes[i];
       SlotReport report{.state = lifecycle_.at(static_cast<int64_t>(i), slot)};
       if (holds_seed(report.state.stage) && report.state.stage != SeedStage::kGerminated) {
-        const double norm = lane.trained.slots[s];
+        // What is not told must not depend on whether another lane's gate asked for it.
+        const double norm = tells_norm(telemetry(), report.state.stage) ? lane.trained.slots[s] : 0;
         report.measured.finite = is_sound(lane) && std::isfinite(norm);
         // A seed without parameters has no gradients to measure.
         if (norm != 0) {

@@ -24,6 +24,7 @@
 #include "espalier/train/lane_snapshots.h"
 #include "espalier/train/population_options.h"
 #include "espalier/train/state_archive.h"
+#include "espalier/train/step_timing.h"
 #include "espalier/train/train_step.h"
 
 namespace espalier::train {
@@ -78,6 +79,8 @@ class PopulationTrainer {
   // lane: here; record: its own.
   void act(int64_t lane, LaneRecord& record, const SeedAction& action);
 
+  Telemetry telemetry() const;  // of the epoch under way
+
   int64_t env_of(int64_t lane) const { return setup_.host.lane_id(lane); }
   int64_t epochs_done() const { return epoch_; }
   int64_t num_retired() const { return std::ranges::count_if(lanes_, &Lane::is_retired); }
@@ -85,6 +88,7 @@ class PopulationTrainer {
   grow::Population& population() { return population_; }
   grow::Lifecycle& lifecycle() { return lifecycle_; }
   TrainStep& step() { return step_; }
+  StepTiming& timing() { return timing_; }
   Evaluation& validation() { return validation_; }
 
  private:
@@ -117,6 +121,7 @@ class PopulationTrainer {
   TrainStep step_;
   Evaluation validation_;
   LaneSnapshots snapshots_;
+  StepTiming timing_;
   std::vector<Lane> lanes_;
   int64_t epoch_ = 0;                    // trained so far, of the episode
   bool is_under_way_ = false;            // time has moved for the epoch after these

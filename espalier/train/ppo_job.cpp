@@ -88,6 +88,7 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
   repeat_convolutions(options.population.convolutions);
 
   const Environments::Setup setup = setup_of(options, events.progress);
+  check_fits(options, setup, options.controller == "none" ? Growth::kNone : Growth::kSeeds);
   PpoTrainer trainer(options, setup);
   const data::ResidentDataset& dataset = *setup(devices_of(options).front()).dataset;
   std::vector<double> returns;  // of rounds

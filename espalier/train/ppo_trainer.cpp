@@ -20,6 +20,12 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
+EnvironmentOptions as_timed(const PpoJobOptions& options) {
+  EnvironmentOptions environments = options;
+  if (!options.timing) environments.population.time_every = 0;
+  return environments;
+}
+
 double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -71,13 +77,14 @@ EpisodeRecord play_episode(Environments& environments, Controller& controller, E
         lane.slots, [](const SlotReport& slot) { return slot.state.stage == SeedStage::kFossilized; }));
     record.added.push_back(static_cast<double>(lane.num_parameters) / host - 1);
   }
+  record.times = environments.take_times();
   record.seconds = seconds_since(began);
   return record;
 }
 
 PpoTrainer::PpoTrainer(const PpoJobOptions& options, const Environments::Setup& setup)
     : options_(options),
-      environments_(options, setup),
+      environments_(as_timed(options), setup),
       returns_(environments_, reward_options(options.policy)) {
   if (options.controller == "ppo") {
     policy_ = std::make_shared<PolicyController>(

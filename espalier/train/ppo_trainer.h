@@ -31,6 +31,7 @@ struct EpisodeRecord {
   double seconds = 0;
   int64_t num_captures = 0;  // of graphs
   double capture_seconds = 0;
+  PartTimes times;  // of the steps that were sampled
 
   int64_t num_lost() const;
   double mean_return() const;

@@ -33,9 +33,10 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kEnvironment = "environment.json";
 
 // What a run is not made of: where it writes and how it is watched.
-constexpr std::array<std::string_view, 9> kFreeKeys = {
+constexpr std::array<std::string_view, 11> kFreeKeys = {
     "run-dir",          "resume",        "restart", "allow-change", "checkpoint-minutes",
-    "keep-checkpoints", "device-memory", "save",    "convolutions"};
+    "keep-checkpoints", "device-memory", "save",    "convolutions",
+    "timing",           "time-every"};
 
 std::string utc_now(const char* format) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());

@@ -58,10 +58,11 @@ TEST_F(PpoJobTest, WritesALineAStepAndLaneAndOneARoundByTheNamesPeopleKnow) {
   const auto& round = lines[8];
   EXPECT_NEAR(round["charts/episodic_return"].get<double>(), (sum + other) / 2, 1e-9);
   EXPECT_EQ(round["charts/episodic_length"], 3);
-  for (const char* name : {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss",
-                           "losses/entropy", "losses/old_approx_kl", "losses/approx_kl", "losses/clipfrac",
-                           "losses/explained_variance", "rewards/accuracy", "rewards/end",
-                           "lanes/validation_accuracy", "growth/seeds_kept", "time/update_seconds"})
+  for (const char* name :
+       {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss", "losses/entropy",
+        "losses/old_approx_kl", "losses/approx_kl", "losses/clipfrac", "losses/explained_variance",
+        "rewards/accuracy", "rewards/end", "lanes/validation_accuracy", "growth/seeds_kept",
+        "time/update_seconds", "time/train_ms", "time/validation_ms", "time/act_ms"})
     EXPECT_TRUE(round.contains(name)) << name;
   EXPECT_EQ(lines.back()["rounds"], 2);
   EXPECT_TRUE(fs::exists(result.policy));
