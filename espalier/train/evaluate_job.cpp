@@ -122,6 +122,7 @@ EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEv
   Run run(options.population, "evaluate", to_json(options));
   const Environments::Setup setup = setup_of(options, events.progress);
   check_fits(options, setup, options.controllers == "none" ? Growth::kNone : Growth::kSeeds);
+  run.begin({}, {});  // a comparison is not resumed
   EvaluateResult result{.scores = evaluate(options, setup, events)};
   for (const ControllerScores& scores : result.scores) {
     for (size_t i = 0; i < scores.accuracy.size(); ++i)

@@ -1,6 +1,7 @@
 #include "espalier/train/ppo_job.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <chrono>
@@ -46,6 +47,23 @@ double mean_over(const std::vector<double>& values, size_t first, size_t count) 
 // --resume names a policy to begin with, not a run to go on with.
 bool begins_with_policy(const PpoJobOptions& options) {
   return std::filesystem::is_regular_file(options.population.resume);
+}
+
+// What must not grow over a long run on GPUs.
+void add_device_facts(nlohmann::ordered_json& line, Environments& environments) {
+  int64_t graphs = 0, bytes = 0;
+  for (size_t p = 0; p < environments.num_populations(); ++p) {
+    PopulationTrainer& trainer = environments.trainer(p);
+    if (!trainer.step().device().is_cuda()) continue;
+    graphs += trainer.step().graphs().num_kept() + trainer.validation().graphs().num_kept();
+    bytes += c10::getDeviceAllocator(c10::kCUDA)
+                 ->getDeviceStats(trainer.step().device().index())
+                 .reserved_bytes[0]
+                 .current;
+  }
+  if (bytes == 0) return;
+  line["time/graphs_kept"] = graphs;
+  line["time/device_mib"] = static_cast<double>(bytes) / (1 << 20);
 }
 
 void check_files(const PpoJobOptions& options) {
@@ -121,7 +139,9 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
     returns.push_back(round.episode.mean_return());
     result.last_accuracy = round.episode.mean_accuracy();
     run.set_score(round.episode.mean_return());
-    run.write_metrics(lines.of_round(round));
+    nlohmann::ordered_json line = lines.of_round(round);
+    add_device_facts(line, trainer.environments());
+    run.write_metrics(line);
     if (trainer.policy() != nullptr) {
       trainer.save(run.path() / kPolicyFile);
       if (!options.save.empty()) trainer.save(options.save);

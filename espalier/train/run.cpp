@@ -84,11 +84,10 @@ fs::path run_path(const RunOptions& options, const std::string& job) {
   return resumed;
 }
 
-fs::path made(const fs::path& path) {
+void make_folder(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
   if (code) fail("run directory '{}': cannot be made: {}", path.string(), code.message());
-  return path;
 }
 
 Json read_json(const fs::path& path) {
@@ -130,20 +129,22 @@ Run::Run(const RunOptions& options, std::string job, Json config, RunEvents even
       job_(std::move(job)),
       config_(std::move(config)),
       events_(std::move(events)),
-      path_(made(run_path(options, job_))),
+      path_(run_path(options, job_)),
+      is_new_(!fs::exists(path_)),
       checkpoints_(path_ / "checkpoints") {
-  const bool holds_run = fs::exists(path_ / kMetrics);
+  make_folder(path_);
   lock_.emplace((path_ / "lock").string(), fmt::format("run directory '{}'", path_.string()));
   checkpoints_.sweep();
-  if (holds_run) take_over();
-  metrics_ = std::make_unique<MetricsFile>(path_ / kMetrics);
-  if (!checkpoint_) begin_anew();
-  if (options.run_dir.empty() && options.resume.empty()) link_latest(path_);
+  std::error_code code;
+  const auto metrics_bytes = fs::file_size(path_ / kMetrics, code);
+  if (!checkpoints_.names().empty() || (!code && metrics_bytes > 0)) take_over();
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_);
-  last_save_ = Clock::now();
 }
 
-Run::~Run() = default;
+Run::~Run() {
+  std::error_code ignored;
+  if (!has_begun_ && is_new_) fs::remove_all(path_, ignored);
+}
 
 // A directory that holds a run: go on with it, or throw it away.
 void Run::take_over() {
@@ -236,6 +237,11 @@ void Run::check_fingerprint(const Json& old_one, const Json& new_one) const {
 void Run::begin(const Facts& facts, Visit visit) {
   visit_ = std::move(visit);
   dataset_ = facts.dataset;
+  metrics_ = std::make_unique<MetricsFile>(path_ / kMetrics);
+  if (!checkpoint_) begin_anew();
+  has_begun_ = true;
+  if (options_.run_dir.empty() && options_.resume.empty()) link_latest(path_);
+  last_save_ = Clock::now();
   Json environment = read_json(path_ / kEnvironment);
   Json sessions = environment.is_object() ? environment.value("sessions", Json::array()) : Json::array();
   sessions.push_back({{"began", utc_now("%Y-%m-%dT%H:%M:%SZ")},
@@ -266,7 +272,7 @@ void Run::begin(const Facts& facts, Visit visit) {
   }
   write_file(kEnvironment, environment.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   if (!checkpoint_) pictures_ = facts.pictures;
-  write_events([&] { open_events(); });
+  if (visit_) write_events([&] { open_events(); });
 }
 
 void Run::open_events() {

@@ -54,8 +54,8 @@ class Run {
  public:
   using Visit = std::function<void(StateArchive&)>;
 
-  // Takes the directory, and finds the checkpoint to go on from, if there is one. config: of the job, by the
-  // names of flags.
+  // Takes the directory, and finds the checkpoint to go on from, if there is one. Nothing is thrown away, nor
+  // stays behind, before begin(). config: of the job, by the names of flags.
   Run(const RunOptions& options, std::string job, nlohmann::ordered_json config, RunEvents events = {});
   ~Run();
   Run(const Run&) = delete;
@@ -109,6 +109,7 @@ class Run {
   nlohmann::ordered_json config_;
   RunEvents events_;
   std::filesystem::path path_;
+  bool is_new_;  // the directory was not there
   std::optional<LockFile> lock_;
   CheckpointFolder checkpoints_;
   std::shared_ptr<const Checkpoint> checkpoint_;  // that was, or will be loaded
@@ -123,6 +124,7 @@ class Run {
   std::chrono::steady_clock::time_point last_save_;
   std::string last_error_;        // of the newest checkpoint; empty: it is on the disk
   bool is_trouble_told_ = false;  // that metrics wait
+  bool has_begun_ = false;        // else nothing stays of it
   bool is_trained_ = false;       // the last checkpoint was saved
   std::map<std::string, double>
       scores_;  // of the checkpoints that are there; touched by one thread at a time
