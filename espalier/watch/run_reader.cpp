@@ -26,6 +26,7 @@ using nlohmann::ordered_json;
 // A confusion matrix of a thousand classes takes a few megabytes; what is longer was not written by us.
 constexpr size_t kLongestLine = size_t{32} << 20;
 constexpr int64_t kLargestJsonFile = int64_t{256} << 10;
+constexpr int kDeepestJson = 16;
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 // What any real run stays far below: keeps a hostile file from making lists without end.
 constexpr int64_t kMostLanes = 1 << 16;
@@ -134,7 +135,7 @@ void add_confusion(const json& line, Result& result) {
   if (classes == line.end() || confusion == line.end() || !classes->is_array() || !confusion->is_array())
     return;
   for (const json& name : *classes)
-    result.classes.push_back(name.is_string() ? name.get<std::string>() : name.dump());
+    result.classes.push_back(name.is_string() ? name.get<std::string>() : "?");
   for (const json& row : *confusion) {
     if (!row.is_array() || row.size() != classes->size()) break;
     std::vector<double>& counts = result.confusion.emplace_back();
@@ -289,7 +290,11 @@ bool RunReader::read_json(const std::string& name, ordered_json& into, std::stri
   seen = version;
   into = ordered_json::object();
   if (!file || status.st_size > kLargestJsonFile) return true;
-  ordered_json parsed = ordered_json::parse(file.read_at(0, status.st_size), nullptr, false);
+  // Copies and prints of a value are recursive: one nested without end would take the whole stack.
+  const auto is_shallow = [](int depth, ordered_json::parse_event_t, const ordered_json&) {
+    return depth <= kDeepestJson;
+  };
+  ordered_json parsed = ordered_json::parse(file.read_at(0, status.st_size), is_shallow, false);
   if (parsed.is_object()) into = std::move(parsed);
   return true;
 }

@@ -217,6 +217,14 @@ TEST_F(RunReaderTest, TheJobIsWhatTheEnvironmentSaysElseWhatTheLinesShow) {
   EXPECT_EQ(read_run(folder_.path()).job, "linet");
 }
 
+TEST_F(RunReaderTest, AConfigurationNestedWithoutEndIsCutNotFollowed) {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  folder_.write("config.json", R"({"batch":7,"deep":)" + deep + "}");
+  const RunRecord record = read_run(folder_.path());
+  EXPECT_EQ(record.config["batch"], 7);
+  EXPECT_LT(record.config.dump().size(), 100u);
+}
+
 TEST_F(RunReaderTest, FollowsALinkToTheRun) {
   folder_.write("run-1/metrics.jsonl", std::string(kResult) + "\n");
   fs::create_directory_symlink("run-1", folder_ / "latest");
