@@ -361,4 +361,11 @@ bool holds_run(const fs::path& directory) {
          fs::is_regular_file(directory / "config.json", ignored);
 }
 
+void check_is_run(const fs::path& directory) {
+  std::error_code code;
+  if (!fs::is_directory(directory, code)) static_cast<void>(RunReader(directory));  // says why
+  if (!holds_run(directory))
+    fail("run '{}': holds no run: neither metrics.jsonl nor config.json is there", directory.string());
+}
+
 }  // namespace espalier::watch

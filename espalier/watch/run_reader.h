@@ -49,5 +49,7 @@ RunRecord read_run(const std::filesystem::path& run);
 
 // Whether a directory looks like a run: it holds config.json or metrics.jsonl.
 bool holds_run(const std::filesystem::path& directory);
+// Fails where it does not.
+void check_is_run(const std::filesystem::path& directory);
 
 }  // namespace espalier::watch
