@@ -88,7 +88,7 @@ void add_compare_command(CLI::App& app, Context& context) {
        .examples = "  espalier compare runs/ppo-*\n  espalier compare runs/a runs/b --out compare.html\n"},
       [names](const CompareOptions& options, Context&) { return compare(*names, options); });
   app.get_subcommand("compare")
-      ->add_option("RUN", *names, "directories of runs, two or more")
+      ->add_option("RUN,--run", *names, "directories of runs, two or more")
       ->group(kOwnFlags);
 }
 
