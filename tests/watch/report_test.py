@@ -318,6 +318,8 @@ class Pages(Case):
             self.assertLessEqual(page.evaluate(OVERFLOW)[0], 1)
             self.assertEqual(self.complaints, [])
         self.assertIn("seed", page.inner_text("#options"))
+        for part in ("#results", "#options"):
+            self.assertIn("three", page.inner_text(f"{part} thead"))
 
     @needs_server
     def test_a_live_page_follows_the_run(self):

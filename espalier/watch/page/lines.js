@@ -1,14 +1,14 @@
 // Curves over epochs, steps or rounds.
 
 // series: [{name, style, x, y, lane?}], drawn in this order. A lane's curve is thin and has no name of its own.
-function lineChart({ title, name, unit, series, xLabel, format = asNumber, within, height = 230 }) {
+function lineChart({ title, name, unit, series, xLabel, format = asNumber, within, height = 230, isKeyed = false }) {
   const shown = series.filter((each) => each.y.some(isNumber));
   if (shown.length === 0) return null;
   const ys = shown.map((each) => each.y);
   const isLog = !within && wantsLog(ys);
   const named = shown.filter((each) => each.lane === undefined);
   const lanes = shown.filter((each) => each.lane !== undefined);
-  const key = shown.length > 1 ? named.map((each) => keyLine(each.name, each.style)) : [];
+  const key = isKeyed || shown.length > 1 ? named.map((each) => keyLine(each.name, each.style)) : [];
   if (lanes.length > 0) key.push(keyLine(lanes.length > 1 ? "each lane" : "lane", "lane"));
   const lastOf = (each) => each.y.findLast(isNumber);
   const summary = named.slice(0, 8).map((each) => `${each.name}: last ${format.value(lastOf(each))}`).join("; ");

@@ -228,24 +228,24 @@ function show(run) {
 function showComparison({ runs, options }) {
   const title = (run, i) => el("span", { class: `c${i % 8}` }, run.name);
   const style = (i) => `c${i % 8}${i >= 8 ? " dash" : ""}`;
-  const chart = (title, name, of, key, xLabel, more) => lineChart({ title, name, series: runs.flatMap((run, i) => curveOf(run[of], key, run.name, style(i))), xLabel, height: 260, ...more });
+  const chart = (title, name, of, key, xLabel, more) => lineChart({ title, name, series: runs.flatMap((run, i) => curveOf(run[of], key, run.name, style(i))), xLabel, height: 260, isKeyed: true, ...more });
   const facts = [
     ["job", (run) => run.job], ["state", (run) => run.state],
     ["best validation accuracy", (run) => percent(run.best.validation_accuracy, 2)], ["test accuracy", (run) => percent(run.test_accuracy, 2)],
     ["epochs", (run) => (run.last_round ? "–" : count(run.last_epoch))], ["rounds", (run) => (run.last_round ? count(run.last_round) : "–")],
     ["duration", (run) => seconds(run.seconds)],
   ];
-  const head = ["", ...runs.map(title)];
+  const head = () => ["", ...runs.map(title)];
   const rows = facts.map(([name, of]) => [name, ...runs.map(of)]).filter((row) => row.slice(1).some((text) => text !== "–"));
   const differing = Object.entries(options).map(([key, values]) => [key, ...values.map(valueText)]);
   const made = [
-    section("results", "Results", null, table(null, head, rows)),
+    section("results", "Results", null, table(null, head(), rows)),
     section("learning", "Learning", null, grid("",
       chart("Validation accuracy", "validation_accuracy", "epochs", "validation_accuracy", "epoch", kAccuracy), chart("Validation loss", "validation_loss", "epochs", "validation_loss", "epoch"),
       chart("Training accuracy", "train_accuracy", "epochs", "train_accuracy", "epoch", kAccuracy), chart("Training loss", "train_loss", "epochs", "train_loss", "epoch"),
       chart("Return", "return", "rounds", "charts/episodic_return", "round"), chart("Validation accuracy at the end of a round", "rounds_accuracy", "rounds", "lanes/validation_accuracy", "round", kAccuracy),
       chart("Entropy", "entropy", "rounds", "losses/entropy", "round"), chart("Time an epoch", "seconds", "epochs", "seconds", "epoch", { format: asSeconds }))),
-    section("options", "What was set differently", differing.length ? null : "Nothing: all options are the same.", differing.length ? table(null, head, differing) : el("span")),
+    section("options", "What was set differently", differing.length ? null : "Nothing: all options are the same.", differing.length ? table(null, head(), differing) : el("span")),
   ].filter(Boolean);
   document.getElementById("page").replaceChildren(el("header", null, el("div", { class: "kind" }, "Comparison"), el("h1", null, few(runs.length, "run", "runs"))), contents(made), ...made);
 }
