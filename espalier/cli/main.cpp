@@ -74,6 +74,10 @@ int run(int argc, char** argv, Context& context) {
   espalier::cli::add_evaluate_command(app, context);
   espalier::cli::add_inspect_command(app, context);
   espalier::cli::add_linet_command(app, context);
+  espalier::cli::add_runs_command(app, context);
+  espalier::cli::add_report_command(app, context);
+  espalier::cli::add_compare_command(app, context);
+  espalier::cli::add_watch_command(app, context);
   espalier::cli::add_plan_command(app, context);
   espalier::cli::add_profile_command(app, context);
   espalier::cli::add_bench_command(app, context);
