@@ -26,6 +26,8 @@ template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;  // C++20 has it without: for clang before 17
 
 std::string bound_text(const OptionRef& option, double bound) {
   if (option.info.format == OptionFormat::kByteSize) return format_byte_size(static_cast<int64_t>(bound));
