@@ -1,0 +1,116 @@
+#include "espalier/core/checkpoint_folder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <limits>
+
+#include "espalier/core/error.h"
+
+namespace espalier {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+class CheckpointFolderTest : public testing::Test {
+ protected:
+  ~CheckpointFolderTest() override { fs::remove_all(path_); }
+
+  void write(const std::string& name, int first) {
+    values_ = {first, 2, 3};
+    folder_.write(name,
+                  {{{"numbers", StoredType::kI32, {3}}, std::as_bytes(std::span(values_))},
+                   {{"nothing", StoredType::kF32, {0}}, {}}},
+                  {{"version", 1}, {"share", 0.1}, {"not a number", std::numeric_limits<double>::quiet_NaN()}});
+  }
+
+  std::string error_of_reading(const std::string& name) {
+    try {
+      read_checkpoint(path_ / name);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  const fs::path path_ = fs::path(testing::TempDir()) / ("espalier_checkpoints_" + std::to_string(getpid()));
+  const CheckpointFolder folder_{path_};
+  std::vector<int32_t> values_;
+};
+
+TEST_F(CheckpointFolderTest, GivesBackWhatWasWritten) {
+  write("000002", 7);
+  write("000001", 5);
+  EXPECT_EQ(folder_.names(), (std::vector<std::string>{"000001", "000002"}));
+  const Checkpoint read = read_checkpoint(path_ / "000002");
+  EXPECT_EQ(read.manifest["version"], 1);
+  EXPECT_EQ(read.manifest["share"], 0.1);
+  ASSERT_EQ(read.header.tensors.size(), 2u);
+  EXPECT_EQ(read.header.tensors[0].name, "numbers");
+  int32_t first = 0;
+  std::memcpy(&first, read.bytes_of(read.header.tensors[0]).data(), sizeof(first));
+  EXPECT_EQ(first, 7);
+}
+
+TEST_F(CheckpointFolderTest, ReplacesOneOfTheSameName) {
+  write("a", 1);
+  write("a", 9);
+  const Checkpoint read = read_checkpoint(path_ / "a");
+  int32_t first = 0;
+  std::memcpy(&first, read.bytes_of(read.header.tensors[0]).data(), sizeof(first));
+  EXPECT_EQ(first, 9);
+  EXPECT_EQ(folder_.names().size(), 1u);
+}
+
+TEST_F(CheckpointFolderTest, RefusesEveryFlippedBitAndEveryCut) {
+  write("a", 1);
+  for (const char* name : {kStateFile, kManifestFile}) {
+    const fs::path file = path_ / "a" / name;
+    std::ifstream in(file, std::ios::binary);
+    const std::string whole((std::istreambuf_iterator<char>(in)), {});
+    ASSERT_FALSE(whole.empty());
+    for (size_t at = 0; at < whole.size(); ++at) {
+      for (const bool cuts : {false, true}) {
+        std::string damaged = whole;
+        if (cuts)
+          damaged.resize(at);
+        else
+          damaged[at] = static_cast<char>(damaged[at] ^ 4);
+        std::ofstream(file, std::ios::binary) << damaged;
+        const std::string error = error_of_reading("a");
+        // Blanks between the tokens of the manifest mean nothing, nor do the padding's in the header.
+        if (error == "none") {
+          EXPECT_TRUE(cuts ? at + 1 == whole.size() : std::isspace(whole[at])) << name << " at " << at;
+        } else {
+          EXPECT_NE(error.find(name), std::string::npos) << error;
+        }
+      }
+    }
+    std::ofstream(file, std::ios::binary) << whole;
+    EXPECT_EQ(error_of_reading("a"), "none");
+  }
+}
+
+TEST_F(CheckpointFolderTest, NeverShowsAnUnfinishedOne) {
+  write("a", 1);
+  fs::create_directories(path_ / ".unfinished-b-1");
+  EXPECT_EQ(folder_.names(), std::vector<std::string>{"a"});
+  folder_.sweep();
+  EXPECT_FALSE(fs::exists(path_ / ".unfinished-b-1"));
+  EXPECT_TRUE(fs::exists(path_ / "a"));
+  folder_.remove("a");
+  EXPECT_TRUE(folder_.names().empty());
+  EXPECT_TRUE(fs::is_empty(path_));
+}
+
+TEST_F(CheckpointFolderTest, RefusesAManifestThatIsNone) {
+  EXPECT_THROW(parse_manifest("", "m"), Error);
+  EXPECT_THROW(parse_manifest("[]", "m"), Error);
+  EXPECT_THROW(parse_manifest("{}", "m"), Error);
+  EXPECT_THROW(parse_manifest(std::string(100000, '['), "m"), Error);
+}
+
+}  // namespace
+}  // namespace espalier
