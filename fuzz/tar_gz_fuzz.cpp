@@ -15,7 +15,7 @@ namespace {
 
 using namespace espalier;
 
-constexpr size_t kMaxTar = 64 * 1024;
+constexpr size_t kMaxTar = 24 * 1024;
 
 // One batch of one image a split, so that a whole release fits into a small input.
 data::CifarFormat smallest_format() {
