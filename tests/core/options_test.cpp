@@ -249,7 +249,7 @@ TEST_F(ConfigFile, IsRefusedWhenMissingHugeOrADirectory) {
 // Found by fuzzing: showing the value took stack in proportion to its depth, until there was none.
 TEST_F(ConfigFile, IsRefusedWhenItNestsDeeply) {
   for (const char* before : {"", "{\"batch\": ", "{\"bach\": "}) {
-    const std::string message = refused(before + std::string(500'000, '['));
+    const std::string message = refused(before + std::string(250'000, '[') + std::string(250'000, ']') + "}");
     EXPECT_EQ(message, file_ + ": nests deeper than 32 levels; want one JSON object of options");
   }
   EXPECT_TRUE(refused(R"({"batch": [[[1]]]})").ends_with("got [[[1]]]"));
