@@ -1,5 +1,5 @@
 # Everything a person types. `make run` and `make test` set up a bare machine by themselves.
-.PHONY: help run learn test build deps configure check gpu-test gpu-bundle hello format clean
+.PHONY: help run learn soak drills test build deps configure check gpu-test gpu-bundle hello format clean
 
 BUILD := build/release
 ENV := scripts/with-env
@@ -14,6 +14,8 @@ QUIETLY = mkdir -p build && $(1) >build/configure.log 2>&1 || { cat build/config
 help:
 	@echo 'make run         install what is missing, build, and train a small policy on the embedded dataset on the CPU'
 	@echo 'make learn       train a policy on the CPU for a while, and compare it with random decisions'
+	@echo 'make drills      faults, at length: kills, signals, full disks, damaged files'
+	@echo 'make soak        hours of rounds: memory, descriptors and threads stay flat (SOAK_MINUTES=120)'
 	@echo 'make test        the same set-up, then every test'
 	@echo 'make build       the same set-up, then stop: the program is $(BUILD)/espalier'
 	@echo 'make check       formatting and include directions'
@@ -44,6 +46,14 @@ learn: build
 	@$(BUILD)/espalier evaluate $(SMALL_ENVS) --episodes 8 \
 	  --controllers random,none,heuristic,ppo:$(LEARN)/train/policy.safetensors --run-dir $(LEARN)/evaluate
 
+# The long forms of what `make test` does briefly (docs/reliability.md).
+drills: build
+	@ESPALIER_DRILLS=large $(ENV) python3 tests/faults/drills_test.py $(BUILD)/espalier
+
+SOAK_MINUTES := 120
+soak: build
+	@ESPALIER_SOAK_MINUTES=$(SOAK_MINUTES) $(ENV) python3 tests/faults/soak_test.py $(BUILD)/espalier
+
 test: build
 	@cd $(BUILD) && ../../scripts/with-env ctest --output-on-failure -j $(JOBS)
 
@@ -62,8 +72,7 @@ asan tsan: deps
 .PHONY: asan tsan
 
 FUZZ_SECONDS ?= 600
-fuzz:
-	@ESPALIER_WITH_TESTS=1 scripts/install-deps
+fuzz: deps
 	@scripts/fuzz $(FUZZ_SECONDS)
 .PHONY: fuzz
 

@@ -124,14 +124,8 @@ std::vector<Way> measure_lanes(const Workload& load, linet::Linet& net, Report& 
   std::vector<Way> ways{measure(load, "lanes", "norm, residual and ReLU fused", body, report)};
   train::StepGraphs graphs({.device = load.device});
   if (!graphs.is_capturing()) return ways;
-  const auto state = [&] {
-    std::vector<at::Tensor> tensors;
-    for (const auto& [name, buffer] : net.named_buffers()) tensors.push_back(buffer);
-    return tensors;
-  };
   ways.push_back(measure(
-      load, "lanes, captured", "the same as one CUDA graph", [&] { graphs.run("step", body, state); },
-      report));
+      load, "lanes, captured", "the same as one CUDA graph", [&] { graphs.run("step", body); }, report));
   return ways;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "espalier/cli/help.h"
 #include "espalier/core/interrupt.h"
@@ -40,6 +41,20 @@ struct BoundJob {
   std::unique_ptr<Binding> option_binding;
 };
 
+// A run that is resumed has its own configuration; flags still override it, and are then compared.
+std::string resumed_config(const OptionList& options) {
+  namespace fs = std::filesystem;
+  for (const OptionRef& option : options) {
+    if (option.info.name != "resume") continue;
+    const std::string& given = *std::get<std::string*>(option.value);
+    if (given.empty()) return {};
+    const fs::path path = given == "latest" ? fs::path("runs") / given : fs::path(given);
+    for (const fs::path& run : {path, path / ".." / ".."})
+      if (fs::is_regular_file(run / "config.json")) return (run / "config.json").string();
+  }
+  return {};
+}
+
 }  // namespace
 
 Progress Context::progress() const {
@@ -71,8 +86,13 @@ void bind_job(CLI::App& parent, Context& context, const JobInfo& info, const Opt
   context.jobs[&app] = [job, &context, run = std::move(run)] {
     job->flag_binding->apply();
     context.color = watch::parse_color_choice(job->flags.color);
-    if (!job->flags.config_json.empty()) read_config_file(job->options, job->flags.config_json);
+    std::string config = job->flags.config_json;
     job->option_binding->apply();
+    if (config.empty()) config = resumed_config(job->options);
+    if (!config.empty()) {
+      read_config_file(job->options, config);
+      job->option_binding->apply();
+    }
     validate(job->options);
     if (job->flags.print_config) {
       fmt::print("{}", config_text(job->options));

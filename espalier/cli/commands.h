@@ -10,7 +10,12 @@ void add_train_command(CLI::App& app, Context& context);
 void add_train_linet(CLI::App& train, Context& context);  // of the train command
 void add_train_ppo(CLI::App& train, Context& context);    // of the train command
 void add_evaluate_command(CLI::App& app, Context& context);
+void add_inspect_command(CLI::App& app, Context& context);
 void add_linet_command(CLI::App& app, Context& context);
+void add_runs_command(CLI::App& app, Context& context);
+void add_report_command(CLI::App& app, Context& context);
+void add_compare_command(CLI::App& app, Context& context);
+void add_watch_command(CLI::App& app, Context& context);
 void add_plan_command(CLI::App& app, Context& context);
 void add_profile_command(CLI::App& app, Context& context);
 void add_bench_command(CLI::App& app, Context& context);

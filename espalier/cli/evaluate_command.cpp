@@ -12,7 +12,6 @@ namespace {
 
 using train::EvaluateOptions;
 using train::Interval;
-using train::interval_of;
 
 std::string with_interval(const Interval& interval, double unit, int digits) {
   return fmt::format("{:.{}f} +- {:.{}f}", unit * interval.mean, digits, unit * interval.half_width, digits);
@@ -27,15 +26,19 @@ int evaluate(const EvaluateOptions& options, Context& context) {
   watch::Table table({"controller", ">test accuracy %", ">over " + first.name + ", pair by pair",
                       ">parameters added %", ">seeds kept", ">return", ">lost"});
   for (const train::ControllerScores& scores : result.scores)
-    table.add_row({scores.name, with_interval(train::interval_of(scores.accuracy), 100, 2),
+    table.add_row({scores.name, with_interval(scores.interval(scores.accuracy), 100, 2),
                    &scores == &first ? "" : with_interval(scores.gain_over(first), 100, 2),
-                   with_interval(train::interval_of(scores.added), 100, 1),
-                   with_interval(train::interval_of(scores.kept), 1, 2),
-                   with_interval(train::interval_of(scores.returns), 1, 3), std::to_string(scores.num_lost)});
+                   with_interval(scores.interval(scores.added), 100, 1),
+                   with_interval(scores.interval(scores.kept), 1, 2),
+                   with_interval(scores.interval(scores.returns), 1, 3), std::to_string(scores.num_lost)});
+  const std::string intervals = options.episodes > 1
+                                    ? fmt::format("over the means of {} episodes", options.episodes)
+                                    : "over the networks of a single episode: ask for more --episodes";
   fmt::print(
-      "{}{} episodes of {} steps each, 95 % confidence intervals; {:.1f} s in all; results are in {}\n",
-      table.text(), first.accuracy.size(), options.population.epochs, result.seconds,
-      result.run_dir.string());
+      "{}{} episodes of {} networks, {} steps each; 95 % confidence intervals (Student's t) {}; {:.1f} s in "
+      "all; results are in {}\n",
+      table.text(), options.episodes, options.population.lanes, options.population.epochs, intervals,
+      result.seconds, result.run_dir.string());
   return 0;
 }
 

@@ -54,6 +54,13 @@ int report(std::string_view message, int code, const Context& context) {
   return code;
 }
 
+// "a. b. c. d." with 2: "a. b".
+std::string first_sentences(std::string_view text, int count) {
+  size_t end = 0;
+  while (count-- > 0 && end != text.npos) end = text.find(". ", end == 0 ? 0 : end + 2);
+  return std::string(text.substr(0, end));
+}
+
 int run(int argc, char** argv, Context& context) {
   CLI::App app(kAbout, "espalier");
   app.formatter(espalier::cli::make_help_formatter(espalier::watch::columns(STDOUT_FILENO)));
@@ -65,7 +72,12 @@ int run(int argc, char** argv, Context& context) {
   espalier::cli::add_data_command(app, context);
   espalier::cli::add_train_command(app, context);
   espalier::cli::add_evaluate_command(app, context);
+  espalier::cli::add_inspect_command(app, context);
   espalier::cli::add_linet_command(app, context);
+  espalier::cli::add_runs_command(app, context);
+  espalier::cli::add_report_command(app, context);
+  espalier::cli::add_compare_command(app, context);
+  espalier::cli::add_watch_command(app, context);
   espalier::cli::add_plan_command(app, context);
   espalier::cli::add_profile_command(app, context);
   espalier::cli::add_bench_command(app, context);
@@ -109,6 +121,12 @@ int main(int argc, char** argv) {
     return interrupted.exit_code();
   } catch (const espalier::UsageError& error) {
     return report(error.what(), kUsage, context);
+  } catch (const c10::OutOfMemoryError& error) {
+    // Torch's message begins with what was needed and what is free.
+    return report(fmt::format("{}: lower --lanes, --envs, --batch or --width, or use --residency host; "
+                              "'espalier plan' tells what a run takes",
+                              first_sentences(error.what_without_backtrace(), 3)),
+                  kFailed, context);
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace(), kFailed, context);
   } catch (const std::bad_alloc&) {

@@ -86,7 +86,7 @@ int profile(const ProfileOptions& options, Context& context) {
              training.batch, dataset->device.str(), steps, eager.text());
   int64_t conversions = eager.num_conversions();
   if (step.graphs().is_capturing()) {
-    step.run();  // captures
+    for (int i = 0; i < kWarmUpSteps; ++i) step.run();  // captures
     const watch::LayoutReport replayed = watch::audit_layout(dataset->device, steps, [&] { step.run(); });
     fmt::print("\n{} steps, replayed as captured\n{}", steps, replayed.text());
     conversions += replayed.num_conversions();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "espalier/cli/commands.h"
+#include "espalier/cli/train_screen.h"
 #include "espalier/core/byte_size.h"
 #include "espalier/train/linet_job.h"
 #include "espalier/watch/table.h"
@@ -12,7 +13,7 @@
 namespace espalier::cli {
 namespace {
 
-using train::LinetOptions;
+using LinetOptions = OnScreen<train::LinetOptions>;
 
 // More classes than fit on a screen are in metrics.jsonl alone.
 constexpr size_t kMostShown = 20;
@@ -33,24 +34,25 @@ void print_started(const data::ResidentDataset& dataset, train::LinetTrainer& tr
              static_cast<double>(trainer.net().num_parameters()) / 1e6, run.string());
   if (dataset.format == MemoryFormat::kContiguous)
     fmt::print("memory format contiguous: there for comparison\n");
-  std::fflush(stdout);
 }
 
-void print_epoch(const train::LinetEpoch& epoch, const LinetOptions& options,
-                 const std::vector<std::string>& names) {
-  fmt::print("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  validation loss {:.4f}  accuracy {:.2f} %",
-             epoch.epoch, options.epochs, epoch.trained.loss, 100 * epoch.trained.accuracy,
-             epoch.validated.loss, 100 * epoch.validated.accuracy);
+std::string epoch_text(const train::LinetEpoch& epoch, const LinetOptions& options,
+                       const std::vector<std::string>& names) {
+  std::string text =
+      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  validation loss {:.4f}  accuracy {:.2f} %",
+                  epoch.epoch, options.epochs, epoch.trained.loss, 100 * epoch.trained.accuracy,
+                  epoch.validated.loss, 100 * epoch.validated.accuracy);
   const auto& alone = epoch.validated.stream_accuracies;
   for (size_t stream = 0; stream < alone.size(); ++stream)
-    fmt::print("{}{} {:.1f} %", stream == 0 ? "  alone: " : ", ", names[stream], 100 * alone[stream]);
-  fmt::print("  {:.1f} s\n", epoch.seconds);
+    text +=
+        fmt::format("{}{} {:.1f} %", stream == 0 ? "  alone: " : ", ", names[stream], 100 * alone[stream]);
+  text += fmt::format("  {:.1f} s\n", epoch.seconds);
   for (const int64_t stream : epoch.frozen)
-    fmt::print("  stream {} stopped improving: frozen\n", names[static_cast<size_t>(stream)]);
+    text += fmt::format("  stream {} stopped improving: frozen\n", names[static_cast<size_t>(stream)]);
   if (epoch.trained.non_finite > 0)
-    fmt::print("  {} steps were left out: their loss was not finite\n", epoch.trained.non_finite);
-  if (epoch.is_last) fmt::print("  no better for {} epochs: the run ends\n", options.patience);
-  std::fflush(stdout);
+    text += fmt::format("  {} steps were left out: their loss was not finite\n", epoch.trained.non_finite);
+  if (epoch.is_last) text += fmt::format("  no better for {} epochs: the run ends\n", options.patience);
+  return text;
 }
 
 void print_result(const train::LinetResult& result) {
@@ -81,16 +83,22 @@ void print_result(const train::LinetResult& result) {
 }
 
 int train_linet(const LinetOptions& options, Context& context) {
+  TrainScreen screen(context, "linet", options.tui ? TrainScreen::Tui::kOn : TrainScreen::Tui::kOff);
   std::vector<std::string> names;
   train::LinetEvents events;
-  events.progress = context.progress();
+  events.progress = screen.progress();
+  events.run = screen.run_events();
   events.started = [&](const data::ResidentDataset& dataset, train::LinetTrainer& trainer,
                        const std::filesystem::path& run) {
     names = trainer.stream_names();
     print_started(dataset, trainer, run);
+    screen.begin(run, {.total = options.epochs, .samples_a_step = dataset.train.num_samples()},
+                 {dataset.device});
   };
-  events.epoch_done = [&](const train::LinetEpoch& epoch) { print_epoch(epoch, options, names); };
-  print_result(run_linet_job(options, events));
+  events.epoch_done = [&](const train::LinetEpoch& epoch) { screen.say(epoch_text(epoch, options, names)); };
+  const train::LinetResult result = run_linet_job(options, events);
+  screen.end();
+  print_result(result);
   return 0;
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
 
-// Eight bytes at a time: table[k][b] is the checksum of byte b with k zero bytes behind it (Kounavis and Berry,
-// "Novel table lookup-based algorithms for high-performance CRC generation", 2008).
+// Eight bytes at a time: table[k][b] is the checksum of byte b with k zero bytes behind it (Kounavis and
+// Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008).
 constexpr auto kTables = [] {
   std::array<std::array<uint32_t, 256>, 8> tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -35,7 +35,8 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
     for (size_t i = 0; i < 8; ++i) crc ^= kTables[7 - i][(word >> (8 * i)) & 0xff];
     bytes = bytes.subspan(8);
   }
-  for (const std::byte byte : bytes) crc = (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<uint32_t>(byte)) & 0xff];
+  for (const std::byte byte : bytes)
+    crc = (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<uint32_t>(byte)) & 0xff];
   return ~crc;
 }
 

@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM, made into an orderly end: the first signal only sets a flag, which long work asks for
-// between two pieces (every step, every file); the exception then unwinds as any error does, so that
+// Ctrl-C, SIGTERM and SIGUSR1, made into an orderly end: the first signal only sets a flag, which long work
+// asks for between two pieces (every step, every file); the exception then unwinds as any error does, so that
 // half-written files are removed. The second signal ends the process at once.
 //
 // Signals are caught only after catch_interrupts(), which the command line calls; a program that embeds the
@@ -15,14 +15,20 @@ class Interrupted : public std::exception {
  public:
   explicit Interrupted(int signal) : signal_(signal) {}
   const char* what() const noexcept override { return "interrupted"; }
-  // By convention 128 + the signal: 130 for SIGINT, 143 for SIGTERM.
-  int exit_code() const { return 128 + signal_; }
+  // By convention 128 + the signal: 130 for SIGINT, 143 for SIGTERM, and for SIGUSR1, by which schedulers
+  // announce one.
+  int exit_code() const;
 
  private:
   int signal_;
 };
 
 void catch_interrupts();
+
+// What the second signal does before it ends the process: gives back a terminal that a view has taken. It
+// runs in a signal handler, and must be safe there. While one is set the first signal prints nothing, since
+// the screen is the view's. nullptr: none.
+void set_last_act(void (*last_act)());
 
 // The first signal that came, or 0.
 int pending_interrupt();

@@ -41,8 +41,8 @@ LockFile::LockFile(const std::string& path, const std::string& what)
   }
   const std::string name = own_name();
   // Only for people to read: a full disk is no reason to refuse.
-  if (ftruncate(descriptor_, 0) == 0)
-    [[maybe_unused]] const ssize_t written = pwrite(descriptor_, name.data(), name.size(), 0);
+  if (ftruncate(descriptor_, 0) == 0) [[maybe_unused]]
+    const ssize_t written = pwrite(descriptor_, name.data(), name.size(), 0);
 }
 
 LockFile::~LockFile() {

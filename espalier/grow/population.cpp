@@ -64,6 +64,7 @@ Population::Population(const CnnHostOptions& options, const BlueprintRegistry& b
              device) {
   for (size_t slot = 0; slot < host_.slots().size(); ++slot)
     slots_.push_back(std::make_unique<Slot>(options.lanes, blueprints_.size(), table_));
+  applied_.resize(static_cast<size_t>(num_lanes() * num_slots()));
 }
 
 Population::~Population() = default;
@@ -121,12 +122,16 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
       here.blend_operator.host[place] = static_cast<uint8_t>(state.blend_operator);
       here.isolated.host[place] =
           state.stage == SeedStage::kGerminated || state.stage == SeedStage::kTraining;
-      if (occupant.blueprint != kNoBlueprint) stack_of(slot, occupant.blueprint).set_state(lane, state);
+      if (occupant.blueprint == kNoBlueprint) continue;
+      SeedStack& stack = stack_of(slot, occupant.blueprint);
+      if (stack.set_state(lane, state) == SeedStack::Gate::kOpened)
+        report.gated.push_back({stack.name(), lane, slot, stack.entry_of(lane)});
     }
     for (const auto& stack : here.stacks)
       if (stack) stack->settle();
   }
   table_.upload();
+  applied_.assign(states.begin(), states.end());
   report.new_signature = signature() != before;
   return report;
 }

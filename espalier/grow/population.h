@@ -46,6 +46,7 @@ struct SeedPlace {
 struct GrowthReport {
   std::vector<SeedPlace> planted;  // optimiser state of these entries has to begin anew
   std::vector<SeedPlace> released;
+  std::vector<SeedPlace> gated;  // whose gate came into use: its optimiser state has to begin anew
   bool new_signature = false;
 };
 
@@ -71,6 +72,9 @@ class Population final : private SlotGrowth {
   // coefficients in one copy. states: [L,S], as Lifecycle::states(). A seed is new where the lane's slot held
   // none, or one of another number or blueprint.
   GrowthReport apply(std::span<const SlotState> states);
+
+  // What apply() was last given, [L,S]: what stands now, also while the lifecycle has moved on.
+  std::span<const SlotState> applied() const { return applied_; }
 
   // Bare hosts in all lanes, with the first values of another seed; those of seeds to come are its too.
   // Nothing moves: captured steps stay right.
@@ -115,6 +119,7 @@ class Population final : private SlotGrowth {
   CnnHost host_;
   DeviceTable table_;
   std::vector<std::unique_ptr<Slot>> slots_;  // by action index
+  std::vector<SlotState> applied_;            // [L,S]
   int64_t num_moves_ = 0;                     // of all weights to another memory format
   // Of the forward pass under way.
   lanes::Mode mode_ = lanes::Mode::kTrain;

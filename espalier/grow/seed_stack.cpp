@@ -92,13 +92,15 @@ void SeedStack::release(int64_t lane) {
   gated_[place] = false;
 }
 
-void SeedStack::set_state(int64_t lane, const SlotState& state) {
+SeedStack::Gate SeedStack::set_state(int64_t lane, const SlotState& state) {
   const auto place = static_cast<size_t>(entry_of(lane));
+  const bool was_gated = gated_[place];
   gated_[place] = state.blend_operator == BlendOperator::kGate;
   is_frozen_.host[place] = is_removing(state) || state.stage == SeedStage::kGerminated;
   // Before BLENDING nothing goes through the gate: weight decay alone would move it.
   is_gate_frozen_.host[place] =
       is_frozen_.host[place] || !gated_[place] || state.stage == SeedStage::kTraining;
+  return gated_[place] && !was_gated ? Gate::kOpened : Gate::kAsBefore;
 }
 
 void SeedStack::settle() {

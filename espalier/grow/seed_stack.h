@@ -47,7 +47,8 @@ class SeedStack {
   void release(int64_t lane);
 
   // What the lane's state says about its seed. Everything reaches the device with the table's next upload.
-  void set_state(int64_t lane, const SlotState& state);
+  enum class Gate { kAsBefore, kOpened };  // opened: the seed now blends with GATE, and did not before
+  Gate set_state(int64_t lane, const SlotState& state);
   // After a round of changes: the capacity, and whether there are gates.
   void settle();
 

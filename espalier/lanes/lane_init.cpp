@@ -8,6 +8,11 @@
 #include <numbers>
 
 #include "espalier/core/philox.h"
+#include "espalier/lanes/uniform_value.h"
+#if ESPALIER_WITH_CUDA
+#include "espalier/lanes/lane_init_kernel.h"
+#include "espalier/lanes/lane_launch.h"
+#endif
 
 namespace espalier::lanes {
 namespace {
@@ -18,6 +23,32 @@ uint32_t name_hash(std::string_view name) {
   for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619u;
   return hash;
 }
+
+#if ESPALIER_WITH_CUDA
+bool takes_init_kernel(const at::Tensor& stacked) {
+  return stacked.is_cuda() && stacked.dim() <= 1 + kMostInitAxes &&
+         (stacked.scalar_type() == at::kFloat || stacked.scalar_type() == at::kDouble);
+}
+
+void init_uniform_by_kernel(const at::Tensor& stacked, double bound, const InitKey& key) {
+  InitUniformArgs args{.data = stacked.mutable_data_ptr(),
+                       .is_double = stacked.scalar_type() == at::kDouble,
+                       .lanes = stacked.size(0),
+                       .lane_stride = stacked.stride(0),
+                       .values = stacked.numel() / stacked.size(0),
+                       .num_axes = static_cast<int32_t>(stacked.dim() - 1),
+                       .bound = bound,
+                       .seed = key.seed,
+                       .first_lane = static_cast<uint32_t>(key.first_lane),
+                       .name = name_hash(key.parameter)};
+  for (int axis = 0; axis < args.num_axes; ++axis) {
+    args.sizes[axis] = stacked.size(axis + 1);
+    args.strides[axis] = stacked.stride(axis + 1);
+  }
+  const c10::cuda::CUDAGuard guard(stacked.device());
+  C10_CUDA_CHECK(launch_init_uniform(args, stream_of(stacked)));
+}
+#endif
 
 }  // namespace
 
@@ -31,6 +62,10 @@ void init_uniform_(const at::Tensor& stacked, double bound, const InitKey& key) 
   TORCH_CHECK(values <= (int64_t{1} << 34), "init_uniform_: stacked: want at most 2^34 values a lane, got ",
               values);
   const c10::NoGradGuard no_grad;
+  if (stacked.numel() == 0) return;
+#if ESPALIER_WITH_CUDA
+  if (takes_init_kernel(stacked)) return init_uniform_by_kernel(stacked, bound, key);
+#endif
   const uint32_t name = name_hash(key.parameter);
   const at::Tensor drawn = at::empty({values}, at::kDouble);
   auto* to = drawn.mutable_data_ptr<double>();
@@ -39,9 +74,8 @@ void init_uniform_(const at::Tensor& stacked, double bound, const InitKey& key) 
       const Words4 words =
           philox4x32(key.seed, static_cast<uint32_t>(i / 4), static_cast<uint32_t>(key.first_lane + lane),
                      name, static_cast<uint32_t>(Purpose::kInitialise));
-      // (word + 1/2) / 2^31 - 1: symmetric, never -1 or 1, exact in double.
       for (int64_t j = 0; j < 4 && i + j < values; ++j)
-        to[i + j] = bound * ((static_cast<double>(words[static_cast<int>(j)]) + 0.5) * 0x1p-31 - 1);
+        to[i + j] = uniform_value(words[static_cast<int>(j)], bound);
     }
     stacked.select(0, lane).copy_(drawn.view(stacked.sizes().slice(1)));
   }

@@ -27,13 +27,19 @@ constexpr std::array kTypes = {
     TypePair{StoredType::kF32, at::kFloat}, TypePair{StoredType::kF64, at::kDouble},
 };
 
+}  // namespace
+
 StoredType stored_type(const std::string& name, at::ScalarType type) {
   const auto found = std::ranges::find(kTypes, type, &TypePair::type);
   if (found == kTypes.end()) fail("tensor '{}': safetensors has no type for {}", name, c10::toString(type));
   return found->stored;
 }
 
-}  // namespace
+at::ScalarType torch_type(const TensorSpec& spec) {
+  const auto found = std::ranges::find(kTypes, spec.type, &TypePair::stored);
+  if (found == kTypes.end()) fail("tensor '{}': torch has no type {}", spec.name, name_of(spec.type));
+  return found->type;
+}
 
 void write_tensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                    const Metadata& metadata) {

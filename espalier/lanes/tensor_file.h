@@ -26,6 +26,10 @@ struct TensorFile {
   const at::Tensor& at(const std::string& name) const;
 };
 
+// The type as either side calls it; fails, naming the tensor, where the other has none.
+StoredType stored_type(const std::string& name, at::ScalarType type);
+at::ScalarType torch_type(const TensorSpec& spec);
+
 // Fails with one sentence for a file that is damaged, or holds a type that torch has not.
 TensorFile read_tensors(const std::string& path);
 

@@ -112,14 +112,25 @@ void Acting::settle() {
   frozen_.logical_or_(failed_);
 }
 
-std::vector<at::Tensor> Acting::changed() const {
-  std::vector<at::Tensor> changed{signs_.lanes,  signs_.slots, signs_.states,    failed_,        frozen_,
-                                  step_,         clears_,      actions_,         illegal_,       is_last_,
-                                  state_.hidden, state_.cell,  accuracy_before_, states_before_, term_sums_};
-  for (const auto& part : {observer_.state(), normalizer_.state()})
-    for (const NamedTensor& each : part) changed.push_back(each.tensor);
-  for (at::Tensor& each : rollout_.changed()) changed.push_back(std::move(each));
-  return changed;
+std::vector<NamedTensor> Acting::episode_state() const {
+  std::vector<NamedTensor> state{{"signs.lanes", signs_.lanes},
+                                 {"signs.slots", signs_.slots},
+                                 {"signs.states", signs_.states},
+                                 {"failed", failed_},
+                                 {"frozen", frozen_},
+                                 {"step", step_},
+                                 {"clears", clears_},
+                                 {"actions", actions_},
+                                 {"illegal", illegal_},
+                                 {"is_last", is_last_},
+                                 {"state.hidden", state_.hidden},
+                                 {"state.cell", state_.cell},
+                                 {"accuracy_before", accuracy_before_},
+                                 {"states_before", states_before_},
+                                 {"term_sums", term_sums_}};
+  for (NamedTensor& each : observer_.state()) state.push_back(std::move(each));
+  for (NamedTensor& each : rollout_.named_tensors()) state.push_back(std::move(each));
+  return state;
 }
 
 std::vector<NamedTensor> Acting::state() const {

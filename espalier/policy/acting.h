@@ -74,9 +74,8 @@ class Acting {
   const Observer& observer() const { return observer_; }
 
   std::vector<NamedTensor> state() const;  // what a checkpoint between rounds holds
-  // All that act() and settle() change and a later one reads: to be put back after they warmed up a capture,
-  // which takes room for so many more steps in the rollout.
-  std::vector<at::Tensor> changed() const;
+  // What one in the middle of an episode holds besides: all that act() and settle() change.
+  std::vector<NamedTensor> episode_state() const;
 
  private:
   const PolicyNetwork& network_;

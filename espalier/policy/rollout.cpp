@@ -33,10 +33,15 @@ void Rollout::begin() {
   place_.zero_();
 }
 
-std::vector<at::Tensor> Rollout::changed() const {
-  return {seen.features, seen.blueprints, state.hidden, state.cell, clears,  actions,
-          masks.op,      masks.slot,      log_probs,    values,     rewards, ended,
-          truncated,     bootstrap,       counts,       place_};
+std::vector<NamedTensor> Rollout::named_tensors() const {
+  return {{"rollout.features", seen.features}, {"rollout.blueprints", seen.blueprints},
+          {"rollout.hidden", state.hidden},    {"rollout.cell", state.cell},
+          {"rollout.clears", clears},          {"rollout.actions", actions},
+          {"rollout.op_masks", masks.op},      {"rollout.slot_masks", masks.slot},
+          {"rollout.log_probs", log_probs},    {"rollout.values", values},
+          {"rollout.rewards", rewards},        {"rollout.ended", ended},
+          {"rollout.truncated", truncated},    {"rollout.bootstrap", bootstrap},
+          {"rollout.counts", counts},          {"rollout.place", place_}};
 }
 
 void Rollout::put(const at::Tensor& buffer, const at::Tensor& step) {

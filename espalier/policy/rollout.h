@@ -45,8 +45,8 @@ class Rollout {
   void store(const StepDecision& step);
   void store(const StepOutcome& outcome);  // and moves on to the next step
 
-  // All that store() changes.
-  std::vector<at::Tensor> changed() const;
+  // All that store() changes: "rollout.rewards".
+  std::vector<NamedTensor> named_tensors() const;
 
   int64_t lanes() const { return shape_.lanes; }
   int64_t steps() const { return shape_.steps; }

@@ -91,6 +91,10 @@ class RandomController final : public Controller {
 
 }  // namespace
 
+bool tells_norm(Telemetry telemetry, SeedStage stage) {
+  return telemetry == Telemetry::kAll || stage == SeedStage::kTraining || stage == SeedStage::kHolding;
+}
+
 bool GrowthLimits::may_germinate(const LaneReport& lane, size_t slot) const {
   if (!may_choose(lane.slots[slot].state, SeedOp::kGerminate)) return false;
   const auto held = std::ranges::count_if(

@@ -29,6 +29,12 @@ struct SlotReport {
   grow::SeedMeasurements measured;  // of the seed, where there is one
 };
 
+// Whose gradient norms an epoch tells. What gates ask for is always told.
+enum class Telemetry { kAll, kForGates };
+
+// Whether a seed's norm is.
+bool tells_norm(Telemetry telemetry, SeedStage stage);
+
 // What one lane showed in the epoch that just ended.
 struct LaneReport {
   int64_t lane = 0;        // of the whole job
@@ -51,6 +57,7 @@ struct EpochSigns {
   at::Tensor states;            // [L,S,sizeof(SlotState)] u8: as in the reports
   at::Tensor added_parameters;  // [L] f32: what grew, as a share of the host's
   int64_t num_batches = 0;      // that `trained` is of
+  Telemetry telemetry = Telemetry::kAll;
 };
 
 class Controller {

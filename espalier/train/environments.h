@@ -13,10 +13,14 @@
 
 #include "espalier/core/device_name.h"
 #include "espalier/train/epoch_buffer.h"
+#include "espalier/train/memory_plan.h"
 #include "espalier/train/population_trainer.h"
 #include "espalier/train/ppo_options.h"
+#include "espalier/train/step_timing.h"
 
 namespace espalier::train {
+
+enum class Growth { kNone, kSeeds };
 
 class Environments {
  public:
@@ -31,9 +35,16 @@ class Environments {
   EpochRecord train_epoch(Controller& controller, const Progress& progress = {});
   std::vector<LaneScore> test(const Progress& progress = {});  // in the order of environments
 
+  // As PopulationTrainer's, of all of them.
+  void at_every_batch(const std::function<void()>& call);
+  void visit_state(StateArchive& archive);
+  // What the steps since the last call took, those of all devices together.
+  PartTimes take_times();
+
   int64_t num_lanes() const { return options_.lanes; }
   int64_t num_slots() const { return population(0).num_slots(); }
   int64_t episode_length() const { return options_.epochs; }
+  int64_t epochs_done() const { return populations_.front()->epochs_done(); }  // of the episode
   int64_t host_parameters() const { return grow::num_parameters(population(0).host().options()); }
   size_t num_populations() const { return populations_.size(); }
   PopulationTrainer& trainer(size_t index) { return *populations_[index]; }
@@ -44,6 +55,14 @@ class Environments {
   PopulationOptions options_;  // of all lanes together
   std::vector<std::unique_ptr<PopulationTrainer>> populations_;
   std::unique_ptr<EpochBuffer> buffer_;
+  StepTiming acting_;
 };
+
+// What the environments of a device take there, its data included and the policy not. setup: of that device.
+MemoryPlan plan_environments(const EnvironmentOptions& options, const DeviceName& device,
+                             const TrainerSetup& setup, Growth growth);
+
+// Before any of them is made: fails where those of a device do not fit it.
+void check_fits(const EnvironmentOptions& options, const Environments::Setup& setup, Growth growth);
 
 }  // namespace espalier::train

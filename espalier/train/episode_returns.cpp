@@ -41,6 +41,21 @@ void EpisodeReturns::begin() {
   returns_.assign(lanes, 0);
 }
 
+void EpisodeReturns::visit_state(StateArchive& archive) {
+  archive.tensor("states_before", states_before_);
+  archive.tensor("accuracy_before", accuracy_before_);
+  archive.tensor("contributions", contributions_);
+  archive.tensor("num_seeds", num_seeds_);
+  archive.tensor("op", op_);
+  archive.tensor("lost", lost_);
+  archive.tensor("frozen", frozen_);
+  archive.value("epochs", epochs_);
+  archive.value("last", last_);
+  archive.value("sums", sums_);
+  archive.value("lengths", lengths_);
+  archive.value("returns", returns_);
+}
+
 void EpisodeReturns::add(const EpochRecord& epoch, Place place) {
   auto lanes = signs_.lanes.accessor<float, 2>();
   auto slots = signs_.slots.accessor<float, 3>();

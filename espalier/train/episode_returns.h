@@ -12,6 +12,7 @@
 #include "espalier/policy/reward.h"
 #include "espalier/train/environments.h"
 #include "espalier/train/epoch_record.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 
@@ -25,6 +26,8 @@ class EpisodeReturns {
   // After every epoch, in their order; the actions in it are those that the next one shows the worth of.
   enum class Place { kWithin, kLast };
   void add(const EpochRecord& epoch, Place place);
+
+  void visit_state(StateArchive& archive);
 
   // Of the decision before the last epoch: 0 after the first.
   const std::vector<RewardTerms>& last_terms() const { return last_; }

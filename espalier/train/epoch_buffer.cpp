@@ -63,12 +63,13 @@ at::Tensor EpochBuffer::validated_in(const at::Tensor& packed) const {
   return packed.narrow(0, trained_rows_, validated_rows_).unflatten(0, {1 + num_slots_, 3});
 }
 
-EpochSigns EpochBuffer::signs(int64_t num_batches) const {
+EpochSigns EpochBuffer::signs(int64_t num_batches, Telemetry telemetry) const {
   return {.trained = packed_.narrow(0, 0, trained_rows_),
           .validated = validated_in(packed_),
           .states = states_.device.view({num_lanes(), num_slots_, static_cast<int64_t>(sizeof(SlotState))}),
           .added_parameters = added_.device,
-          .num_batches = num_batches};
+          .num_batches = num_batches,
+          .telemetry = telemetry};
 }
 
 void EpochBuffer::read(const at::Tensor& carried) {

@@ -33,7 +33,7 @@ class EpochBuffer {
   // Of one population, once its epoch is queued: sums as StepMetrics and Evaluation have them.
   void collect(size_t population, const at::Tensor& trained, const at::Tensor& validated);
   // Of all of them, once they are collected.
-  EpochSigns signs(int64_t num_batches) const;
+  EpochSigns signs(int64_t num_batches, Telemetry telemetry = Telemetry::kAll) const;
 
   // The one copy, with what a controller adds to it: [R,L] f64 on the device, or undefined. Waits for it.
   void read(const at::Tensor& carried);

@@ -93,8 +93,8 @@ ordered_json EpochLines::of_all(const EpochRecord& epoch) const {
           {"gradient_norm", trained.gradient_norm},
           {"retired_lanes", epoch.num_retired()},
           {"seeds", num_seeds(epoch)},
-          {"captures", epoch.num_captures},
-          {"capture_seconds", epoch.capture_seconds},
+          {"time/captures", epoch.num_captures},
+          {"time/capture_seconds", epoch.capture_seconds},
           {"seconds", epoch.seconds}};
 }
 

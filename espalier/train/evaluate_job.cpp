@@ -10,7 +10,7 @@
 #include "espalier/train/deterministic_scope.h"
 #include "espalier/train/policy_file.h"
 #include "espalier/train/ppo_job.h"
-#include "espalier/train/run_directory.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 namespace {
@@ -62,22 +62,28 @@ nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerS
     line[name] = interval.mean;
     line[name + "_95"] = interval.half_width;
   };
-  nlohmann::ordered_json line{{"controller", scores.name}, {"episodes", scores.accuracy.size()}};
-  put(line, "test_accuracy", interval_of(scores.accuracy));
+  nlohmann::ordered_json line{
+      {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.accuracy.size()}};
+  put(line, "test_accuracy", scores.interval(scores.accuracy));
   put(line, "test_accuracy_over_first", scores.gain_over(first));
-  put(line, "return", interval_of(scores.returns));
-  put(line, "added_parameters", interval_of(scores.added));
-  put(line, "seeds_kept", interval_of(scores.kept));
+  put(line, "return", scores.interval(scores.returns));
+  put(line, "added_parameters", scores.interval(scores.added));
+  put(line, "seeds_kept", scores.interval(scores.kept));
   line["lost"] = scores.num_lost;
+  line["intervals_over"] = scores.num_episodes > 1 ? "episodes" : "networks";
   return line;
 }
 
 }  // namespace
 
+Interval ControllerScores::interval(const std::vector<double>& values) const {
+  return interval_over_groups(values, values.size() / static_cast<size_t>(num_episodes));
+}
+
 Interval ControllerScores::gain_over(const ControllerScores& other) const {
   std::vector<double> differences;
   for (size_t i = 0; i < accuracy.size(); ++i) differences.push_back(accuracy[i] - other.accuracy[i]);
-  return interval_of(differences);
+  return interval(differences);
 }
 
 std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Environments::Setup& setup,
@@ -92,7 +98,7 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 
   std::vector<ControllerScores> all;
   for (const auto& [name, controller] : controllers) {
-    ControllerScores scores{.name = name};
+    ControllerScores scores{.name = name, .num_episodes = options.episodes};
     for (int64_t episode = 0; episode < options.episodes; ++episode) {
       const std::string title = fmt::format("{}, episode {}/{}", name, episode + 1, options.episodes);
       const EpisodeRecord record = play_episode(environments, *controller, returns, kFirstRound + episode,
@@ -112,11 +118,16 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEvents& events) {
   const auto began = std::chrono::steady_clock::now();
   const DeterministicScope deterministic(options.population.deterministic);
-  EvaluateResult result{.scores = evaluate(options, setup_of(options, events.progress), events)};
-  RunDirectory run("evaluate", options.population.run_dir, config_text(options));
+  check_names(names_in(options.controllers));
+  Run run(options.population, "evaluate", to_json(options));
+  const Environments::Setup setup = setup_of(options, events.progress);
+  check_fits(options, setup, options.controllers == "none" ? Growth::kNone : Growth::kSeeds);
+  run.begin({}, {});  // a comparison is not resumed
+  EvaluateResult result{.scores = evaluate(options, setup, events)};
   for (const ControllerScores& scores : result.scores) {
     for (size_t i = 0; i < scores.accuracy.size(); ++i)
-      run.write_metrics({{"controller", scores.name},
+      run.write_metrics({{"kind", "evaluated_lane"},
+                         {"controller", scores.name},
                          {"episode", static_cast<int64_t>(i) / options.population.lanes + 1},
                          {"lane", static_cast<int64_t>(i) % options.population.lanes},
                          {"test_accuracy", scores.accuracy[i]},
@@ -125,6 +136,7 @@ EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEv
                          {"seeds_kept", scores.kept[i]}});
     run.write_metrics(line_of(scores, result.scores.front()));
   }
+  run.finish();
   result.run_dir = run.path();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return result;

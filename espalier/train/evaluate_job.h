@@ -34,7 +34,7 @@ struct EvaluateOptions : EnvironmentOptions {
   }
 };
 
-// One number an episode and lane, in the same order for every controller.
+// One number an episode and lane, episode after episode, in the same order for every controller.
 struct ControllerScores {
   std::string name;              // as it was given
   std::vector<double> accuracy;  // of the test split, at the end
@@ -42,7 +42,11 @@ struct ControllerScores {
   std::vector<double> kept;      // seeds
   std::vector<double> returns;   // undiscounted, shaped
   int64_t num_lost = 0;
+  int64_t num_episodes = 0;
 
+  // Of any of these. Networks of one episode have what they go through in common: with two episodes or more
+  // the interval is of their means, of one it is of its networks.
+  Interval interval(const std::vector<double>& values) const;
   // Its accuracies minus another's, pair by pair.
   Interval gain_over(const ControllerScores& other) const;
 };

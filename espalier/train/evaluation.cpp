@@ -51,11 +51,10 @@ std::vector<LaneScore> Evaluation::score_without(int64_t slot, const Tick& tick)
 void Evaluation::pass_into(int64_t place, const Tick& tick) {
   pass_.zero_();
   batch_.move_to(0);
+  const std::string key = population_.signature();
   for (int64_t batch = 0; batch < num_batches_; ++batch) {
     throw_if_interrupted();
-    graphs_.run(
-        population_.signature(), [this] { body(); },
-        [this] { return std::vector<at::Tensor>{pass_, batch_.position}; });
+    graphs_.run(key, [this] { body(); });
     if (tick) tick(batch + 1, num_batches_);
   }
   sums_.select(0, place).copy_(pass_);

@@ -11,9 +11,8 @@ PopulationOptions one_lane(const HostJobOptions& options) {
 }
 
 PopulationResult run_host_job(const HostJobOptions& options, const PopulationEvents& events) {
-  return run_population_job(
-      one_lane(options), events,
-      {.name = "host", .lane_lines = LaneLines::kNo, .config_json = config_text(options)});
+  return run_population_job(one_lane(options), events,
+                            {.name = "host", .lane_lines = LaneLines::kNo, .config = to_json(options)});
 }
 
 }  // namespace espalier::train

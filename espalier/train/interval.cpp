@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "espalier/core/error.h"
+
 namespace espalier::train {
 
 // Abramowitz and Stegun 26.7.5; its error is below 1 % from three degrees on, the first two are exact.
@@ -22,6 +24,16 @@ Interval interval_of(const std::vector<double>& values) {
   for (const double value : values) squares += (value - interval.mean) * (value - interval.mean);
   interval.half_width = student_t(count - 1) * std::sqrt(squares / (count - 1) / count);
   return interval;
+}
+
+Interval interval_over_groups(const std::vector<double>& values, size_t group_size) {
+  if (group_size == 0 || values.size() % group_size != 0)
+    fail("interval: {} values are no groups of {}; this is a bug of who asks", values.size(), group_size);
+  if (values.size() < 2 * group_size) return interval_of(values);
+  std::vector<double> means(values.size() / group_size);
+  for (size_t i = 0; i < values.size(); ++i)
+    means[i / group_size] += values[i] / static_cast<double>(group_size);
+  return interval_of(means);
 }
 
 }  // namespace espalier::train

@@ -7,10 +7,11 @@
 #include "espalier/core/options.h"
 #include "espalier/data/resident.h"
 #include "espalier/data/sources/source.h"
+#include "espalier/train/run_options.h"
 
 namespace espalier::train {
 
-struct JobOptions {
+struct JobOptions : RunOptions {
   data::SourceOptions source;
   data::ResidentOptions resident;
   std::string device = "auto";
@@ -22,7 +23,6 @@ struct JobOptions {
   bool graphs = true;
   bool deterministic = false;
   std::string convolutions;
-  std::string run_dir;
   int64_t device_memory = 0;
 
   template <class Visitor>
@@ -46,10 +46,7 @@ struct JobOptions {
        .help = "convolutions.json of an earlier run: do them as they were chosen there",
        .placeholder = "FILE"},
       convolutions);
-    v({.name = "run-dir",
-       .help = "where to write results; without it a new folder in runs/",
-       .placeholder = "DIR"},
-      run_dir);
+    RunOptions::visit(v);
     v({.name = "device-memory",
        .help = "cap on what is allocated on the device, such as 20GiB; 0: none",
        .low = 0,

@@ -53,7 +53,7 @@ void decide(std::span<PopulationTrainer* const> populations, std::vector<EpochRe
 }  // namespace
 
 EpochRecord train_together(std::span<PopulationTrainer* const> populations, EpochBuffer& buffer,
-                           Controller& controller, const Progress& progress) {
+                           Controller& controller, const Progress& progress, StepTiming* acting) {
   const auto began = std::chrono::steady_clock::now();
   const Captures before = captures_of(populations);
   for (PopulationTrainer* population : populations) population->begin_epoch(buffer);
@@ -62,7 +62,14 @@ EpochRecord train_together(std::span<PopulationTrainer* const> populations, Epoc
     populations[p]->queue_epoch(progress);
     buffer.collect(p, populations[p]->step().sums(), populations[p]->validation().sums());
   }
-  buffer.read(controller.act(buffer.signs(populations.front()->steps_per_epoch())));
+  const PopulationTrainer& first = *populations.front();
+  if (acting) {
+    acting->begin_step();
+    acting->begin(StepPart::kAct);
+  }
+  const at::Tensor carried = controller.act(buffer.signs(first.steps_per_epoch(), first.telemetry()));
+  if (acting) acting->end(StepPart::kAct);
+  buffer.read(carried);
 
   std::vector<EpochRecord> records;
   for (size_t p = 0; p < populations.size(); ++p)

@@ -8,13 +8,15 @@
 #include "espalier/train/controller.h"
 #include "espalier/train/epoch_buffer.h"
 #include "espalier/train/epoch_record.h"
+#include "espalier/train/step_timing.h"
 
 namespace espalier::train {
 
 class PopulationTrainer;
 
 // buffer: of these populations, in this order. Lanes are recorded in the order of the job's environments.
+// acting: of the device where the controller acts, or none.
 EpochRecord train_together(std::span<PopulationTrainer* const> populations, EpochBuffer& buffer,
-                           Controller& controller, const Progress& progress);
+                           Controller& controller, const Progress& progress, StepTiming* acting = nullptr);
 
 }  // namespace espalier::train

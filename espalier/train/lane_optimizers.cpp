@@ -20,6 +20,12 @@ void LaneOptimizers::follow(const grow::GrowthReport& report) {
       if (const auto found = optimizers_.find(name); found != optimizers_.end())
         reset(*found->second, seed.entry);
 
+  // A gate that was closed for a while remembers no momentum: a lane's bits would depend on whether others'
+  // gates kept its optimiser in use.
+  for (const grow::SeedPlace& seed : report.gated)
+    if (const auto found = optimizers_.find(seed.group + ".gate"); found != optimizers_.end())
+      reset(*found->second, seed.entry);
+
   groups_.clear();
   for (grow::ParameterGroup& group : population_.groups()) {
     std::unique_ptr<lanes::LaneSGD>& optimizer = optimizers_[group.name];

@@ -2,7 +2,8 @@
 // host has lanes.
 //
 // Kept true: an optimiser is made when its group first appears and kept for good, so its state never moves
-// and a captured step stays right; the state of a new seed begins at zero, whoever had its entry before.
+// and a captured step stays right; the state of a new seed begins at zero, whoever had its entry before, and
+// so does that of a gate that comes into use.
 #pragma once
 
 #include <ATen/core/Tensor.h>

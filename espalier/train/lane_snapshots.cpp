@@ -3,6 +3,8 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <c10/core/GradMode.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace espalier::train {
@@ -63,6 +65,37 @@ void LaneSnapshots::restore_values(int64_t lane) {
   }
   at::_foreach_copy_(to, from);
   population_.refresh();
+}
+
+void LaneSnapshots::visit_state(StateArchive& archive) {
+  const auto is_host = [](const grow::NamedTensor& value) {
+    return value.name.starts_with("host.") || value.name.starts_with("optimizer.host.");
+  };
+  // What every lane has, all lanes as one: a few tensors instead of thousands.
+  for (size_t i = 0; i < snapshots_.front().values.size(); ++i) {
+    const grow::NamedTensor& first = snapshots_.front().values[i];
+    if (!is_host(first)) continue;
+    std::vector<at::Tensor> of_lanes;
+    for (const Snapshot& snapshot : snapshots_)
+      of_lanes.push_back(std::ranges::find(snapshot.values, first.name, &grow::NamedTensor::name)->tensor);
+    archive.stack(first.name, of_lanes);
+  }
+  for (size_t lane = 0; lane < snapshots_.size(); ++lane) {
+    Snapshot& snapshot = snapshots_[lane];
+    archive.part(fmt::format("lane{}", lane), [&] {
+      archive.value("states", snapshot.states);
+      std::vector<std::string> names;
+      for (const grow::NamedTensor& value : snapshot.values)
+        if (!is_host(value)) names.push_back(value.name);
+      archive.value("names", names);
+      if (archive.is_loading()) {
+        std::erase_if(snapshot.values, [&](const grow::NamedTensor& value) { return !is_host(value); });
+        for (const std::string& name : names) snapshot.values.push_back({name, {}});
+      }
+      for (grow::NamedTensor& value : snapshot.values)
+        if (!is_host(value)) archive.any_tensor(value.name, value.tensor, step_.device());
+    });
+  }
 }
 
 int64_t LaneSnapshots::bytes() const {

@@ -10,6 +10,7 @@
 
 #include "espalier/grow/lifecycle.h"
 #include "espalier/grow/population.h"
+#include "espalier/train/state_archive.h"
 #include "espalier/train/train_step.h"
 
 namespace espalier::train {
@@ -26,6 +27,7 @@ class LaneSnapshots {
   void restore_values(int64_t lane);
 
   int64_t bytes() const;
+  void visit_state(StateArchive& archive);
 
  private:
   struct Snapshot {

@@ -42,9 +42,7 @@ LinetScore LinetEvaluation::score(std::optional<int64_t> without, const Tick& ti
   batch_.move_to(0);
   for (int64_t batch = 0; batch < num_batches_; ++batch) {
     throw_if_interrupted();
-    graphs_.run(
-        without ? "ablated" : "whole", [&] { body(without.has_value()); },
-        [this] { return std::vector<at::Tensor>{sums_, batch_.position}; });
+    graphs_.run(without ? "ablated" : "whole", [&] { body(without.has_value()); });
     if (tick) tick(batch + 1, num_batches_);
   }
 

@@ -13,7 +13,7 @@
 #include "espalier/train/linet_memory.h"
 #include "espalier/train/memory_plan.h"
 #include "espalier/train/population_setup.h"
-#include "espalier/train/run_directory.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 namespace {
@@ -63,8 +63,8 @@ ordered_json line_of(const LinetEpoch& epoch, const std::vector<std::string>& na
     own["frozen"] = std::ranges::find(epoch.frozen, static_cast<int64_t>(stream)) != epoch.frozen.end();
     line["streams"][names[stream]] = own;
   }
-  line["captures"] = epoch.num_captures;
-  line["capture_seconds"] = epoch.capture_seconds;
+  line["time/captures"] = epoch.num_captures;
+  line["time/capture_seconds"] = epoch.capture_seconds;
   line["seconds"] = epoch.seconds;
   return line;
 }
@@ -117,6 +117,7 @@ void load_best(const std::string& path, LinetTrainer& trainer) {
 LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
+  Run run(options, "linet", to_json(options), events.run);
   const DeviceName name = data::choose_device(options.device);
   const c10::Device device = data::torch_device(name);
   if (!device.is_cpu()) measure_cuda_context(device.index());  // before anything starts CUDA
@@ -131,29 +132,39 @@ LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events
   if (plan.budget_bytes > 0) plan.budget_bytes += on_device;  // it is there already
   check_fits(plan, "lower --batch or --width, or use --residency host");
   LinetTrainer trainer(options, dataset, name);
-  RunDirectory run("linet", options.run_dir, config_text(options));
-  run.write_file("environment.json", environment(options, *dataset, trainer).dump(2) + "\n");
-  if (events.started) events.started(*dataset, trainer, run.path());
-
   LinetResult result{
       .streams = trainer.stream_names(), .class_names = dataset->class_names, .run_dir = run.path()};
+  run.begin({environment(options, *dataset, trainer), dataset_facts(*dataset),
+             [&] { return batch_pictures(trainer.step().batch()); }},
+            [&](StateArchive& archive) {
+              trainer.visit_state(archive);
+              archive.value("best_epoch", result.best_epoch);
+            });
+  trainer.at_every_batch([&] { run.at_batch(); });
+  if (events.started) events.started(*dataset, trainer, run.path());
+
   const std::string best = (run.path() / kBestLinet).string();
-  for (int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
+  const auto train_epoch = [&] {
     const LinetEpoch done = trainer.train_epoch(events.progress);
     if (done.is_best) {
       save_best(best, trainer, done);
       result.best_epoch = done.epoch;
     }
+    run.set_score(done.validated.accuracy);
     run.write_metrics(line_of(done, trainer.stream_names()));
     if (!device.is_cpu())
       run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
     if (events.epoch_done) events.epoch_done(done);
-    if (done.is_last) break;
-  }
-  load_best(best, trainer);
-  result.tested = trainer.test(events.progress);
-  result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  run.write_metrics(line_of(result));
+  };
+  run.guard([&] {
+    while (!trainer.is_over()) train_epoch();
+    run.save_last();
+    load_best(best, trainer);
+    result.tested = trainer.test(events.progress);
+    result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    run.write_metrics(line_of(result));
+  });
+  run.finish();
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "espalier/core/progress.h"
 #include "espalier/train/linet_options.h"
 #include "espalier/train/linet_trainer.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 
@@ -31,6 +32,7 @@ struct LinetEvents {
   Progress progress;
   std::function<void(const data::ResidentDataset&, LinetTrainer&, const std::filesystem::path&)> started;
   std::function<void(const LinetEpoch&)> epoch_done;
+  RunEvents run;
 };
 
 LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events);

@@ -8,6 +8,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -83,7 +84,7 @@ void LinetStep::freeze(int64_t stream) {
 }
 
 void LinetStep::run() {
-  graphs_.run("step", [this] { body(); }, [this] { return state(); });
+  graphs_.run("step", [this] { body(); });
   steps_done_ += 1;
 }
 
@@ -204,22 +205,34 @@ LinetMetrics LinetStep::metrics() const {
   return metrics;
 }
 
-std::vector<at::Tensor> LinetStep::state() {
-  std::vector<at::Tensor> tensors{sums_, batch_.position, step_};
-  for (const auto& [name, buffer] : net_.named_buffers()) tensors.push_back(buffer);
-  const auto add = [&](const std::vector<lanes::LaneParameter*>& parameters,
-                       const lanes::LaneOptimizer& optimizer) {
-    for (const lanes::LaneParameter* parameter : parameters) {
-      tensors.push_back(parameter->value());
-      tensors.push_back(parameter->compute());
-    }
-    tensors.insert(tensors.end(), optimizer.state().begin(), optimizer.state().end());
+void LinetStep::visit_state(StateArchive& archive) {
+  archive.part("network", [&] {
+    for (const lanes::NamedParameter& named : net_.parameters())
+      archive.tensor(named.name, named.parameter->storage());
+    for (const auto& [name, buffer] : net_.named_buffers()) archive.tensor(name, buffer);
+  });
+  const auto visit_optimizer = [&](const std::string& name, const lanes::LaneOptimizer& optimizer) {
+    for (size_t i = 0; i < optimizer.state().size(); ++i)
+      archive.tensor(fmt::format("{}.{}", name, i), optimizer.state()[i]);
   };
-  for (const Group& each : groups_) add(each.group.parameters, *each.optimizer);
-  if (monitor_) add(lanes::without_names(monitor_->parameters()), *monitor_optimizer_);
-  if (loss_scale_)
-    for (const at::Tensor& tensor : loss_scale_->state()) tensors.push_back(tensor);
-  return tensors;
+  for (size_t i = 0; i < groups_.size(); ++i)
+    visit_optimizer(fmt::format("optimizer.{}", i), *groups_[i].optimizer);
+  if (monitor_) {
+    for (const lanes::NamedParameter& named : monitor_->parameters())
+      archive.tensor(named.name, named.parameter->storage());
+    visit_optimizer("monitor_optimizer", *monitor_optimizer_);
+  }
+  if (archive.is_loading()) {
+    for (const lanes::NamedParameter& named : net_.parameters()) named.parameter->refresh();
+    if (monitor_)
+      for (const lanes::NamedParameter& named : monitor_->parameters()) named.parameter->refresh();
+  }
+  archive.tensor("sums", sums_);
+  archive.tensor("position", batch_.position);
+  archive.tensor("step", step_);
+  archive.tensor("is_frozen", is_frozen_);
+  if (loss_scale_) loss_scale_->visit_state(archive);
+  archive.value("steps_done", steps_done_);
 }
 
 }  // namespace espalier::train

@@ -21,6 +21,7 @@
 #include "espalier/train/gather_buffers.h"
 #include "espalier/train/learning_rate.h"
 #include "espalier/train/loss_scale.h"
+#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 
 namespace espalier::train {
@@ -76,9 +77,10 @@ class LinetStep {
   void freeze(int64_t stream);
 
   const StepGraphs& graphs() const { return graphs_; }
+  const GatherBuffers& batch() const { return batch_; }  // the last one
   at::Device device() const { return batch_.device(); }
-  // Every tensor that a step changes and a later one reads.
-  std::vector<at::Tensor> state();
+  // Every tensor and value that a step changes and a later one reads, the network's included.
+  void visit_state(StateArchive& archive);
 
  private:
   enum Row : int64_t { kLoss, kCorrect, kValid, kNorm, kBalance, kNonFinite, kSkipped, kScale, kNumRows };

@@ -172,12 +172,20 @@ LinetEpoch LinetTrainer::train_epoch(const Progress& progress) {
   };
   LinetEpoch epoch{.epoch = epoch_ + 1, .num_captures = -captures(), .capture_seconds = -capture_seconds()};
   const std::string title = fmt::format("epoch {}/{}", epoch.epoch, options_.epochs);
-  step_->begin_epoch(epoch_);
-  for (int64_t batch = 1; batch <= steps_per_epoch(); ++batch) {
+  if (!is_under_way_) step_->begin_epoch(epoch_);
+  if (!is_under_way_) batches_done_ = 0;
+  is_under_way_ = true;
+  while (batches_done_ < steps_per_epoch()) {
     throw_if_interrupted();
     step_->run();
-    if (progress) progress(title, batch, steps_per_epoch());
+    batches_done_ += 1;
+    if (at_batch_) at_batch_();
+    if (progress) progress(title, batches_done_, steps_per_epoch());
   }
+  // Batches moved the running statistics of frozen streams too.
+  for (size_t stream = 0; stream < stream_best_.size(); ++stream)
+    if (stream_best_[stream].is_frozen)
+      for (const auto& [name, buffer] : running_statistics(stream)) buffer.copy_(frozen_statistics_.at(name));
   epoch.trained = step_->metrics();
   if (epoch.trained.non_finite == steps_per_epoch())
     fail("in epoch {} the loss of every step was not finite; lower --learning-rate {}, or set --clip",
@@ -185,11 +193,43 @@ LinetEpoch LinetTrainer::train_epoch(const Progress& progress) {
   if (validate_.length() > 0)
     epoch.validated = validation_->score({}, tick_of(progress, title + ", validation"));
   epoch_ += 1;
+  is_under_way_ = false;
   settle(epoch);
   epoch.num_captures += captures();
   epoch.capture_seconds += capture_seconds();
   epoch.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return epoch;
+}
+
+std::map<std::string, at::Tensor> LinetTrainer::running_statistics(size_t stream) {
+  std::map<std::string, at::Tensor> own;
+  for (const linet::StreamTensor& tensor : net_->stream_tensors())
+    if (tensor.name.find(fmt::format(".streams.{}.running_", stream)) != std::string::npos)
+      own[tensor.name] = tensor.value();
+  return own;
+}
+
+bool LinetTrainer::is_over() const {
+  return epoch_ >= options_.epochs || (options_.patience > 0 && best_.epochs_since >= options_.patience);
+}
+
+void LinetTrainer::visit_state(StateArchive& archive) {
+  archive.value("epoch", epoch_);
+  archive.value("is_under_way", is_under_way_);
+  archive.value("batches_done", batches_done_);
+  const auto visit_best = [&](Best& best) {
+    archive.value("accuracy", best.accuracy);
+    archive.value("epochs_since", best.epochs_since);
+    archive.value("is_frozen", best.is_frozen);
+  };
+  archive.part("best", [&] { visit_best(best_); });
+  for (size_t stream = 0; stream < stream_best_.size(); ++stream)
+    archive.part("best_" + names_[stream], [&] { visit_best(stream_best_[stream]); });
+  step_->visit_state(archive);
+  for (size_t stream = 0; stream < stream_best_.size(); ++stream)
+    if (stream_best_[stream].is_frozen)
+      for (const auto& [name, buffer] : running_statistics(stream))
+        archive.any_tensor("frozen." + name, frozen_statistics_[name], dataset_->device);
 }
 
 void LinetTrainer::settle(LinetEpoch& epoch) {
@@ -212,6 +252,7 @@ void LinetTrainer::settle(LinetEpoch& epoch) {
       continue;
     best.is_frozen = true;
     step_->freeze(static_cast<int64_t>(stream));
+    for (const auto& [name, buffer] : running_statistics(stream)) frozen_statistics_[name] = buffer.clone();
     epoch.frozen.push_back(static_cast<int64_t>(stream));
   }
 }

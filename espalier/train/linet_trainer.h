@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "espalier/train/linet_evaluation.h"
 #include "espalier/train/linet_options.h"
 #include "espalier/train/linet_step.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 
@@ -44,6 +47,12 @@ class LinetTrainer {
                const DeviceName& device);
 
   LinetEpoch train_epoch(const Progress& progress = {});
+  int64_t epochs_done() const { return epoch_; }
+  bool is_over() const;  // all epochs, or no patience left
+
+  // As PopulationTrainer's.
+  void at_every_batch(std::function<void()> call) { at_batch_ = std::move(call); }
+  void visit_state(StateArchive& archive);
   LinetTest test(const Progress& progress = {});
 
   linet::Linet& net() { return *net_; }
@@ -56,6 +65,7 @@ class LinetTrainer {
  private:
   std::unique_ptr<LinetEvaluation> evaluation(const data::GatherIterator& split, Graphs graphs);
   void settle(LinetEpoch& epoch);
+  std::map<std::string, at::Tensor> running_statistics(size_t stream);  // views, by name
 
   LinetOptions options_;
   std::shared_ptr<const data::ResidentDataset> dataset_;
@@ -69,7 +79,10 @@ class LinetTrainer {
   std::unique_ptr<linet::StreamMonitor> monitor_;
   std::unique_ptr<LinetStep> step_;
   std::unique_ptr<LinetEvaluation> validation_;
-  int64_t epoch_ = 0;  // trained so far
+  int64_t epoch_ = 0;          // trained so far
+  bool is_under_way_ = false;  // the epoch after these has begun
+  int64_t batches_done_ = 0;   // of it
+  std::function<void()> at_batch_;
   // The best so far and how long ago: of the network, and of every stream's own head.
   struct Best {
     double accuracy = -1;
@@ -77,7 +90,8 @@ class LinetTrainer {
     bool is_frozen = false;
   };
   Best best_;
-  std::vector<Best> stream_best_;  // [S]
+  std::vector<Best> stream_best_;                        // [S]
+  std::map<std::string, at::Tensor> frozen_statistics_;  // of frozen streams, as they were then
 };
 
 // Fields of the data by the names that the options give; all of them where they give none.

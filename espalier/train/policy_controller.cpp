@@ -16,8 +16,6 @@ namespace {
 
 using policy::kNumHeads;
 
-constexpr int64_t kShortestCaptured = 8;
-
 const PolicyOptions& checked(const PolicyOptions& options) {
   if (options.episode_length < 2)
     fail_usage("episode-length: want at least 2 epochs, so that there is one decision, got {}",
@@ -78,19 +76,9 @@ at::Tensor PolicyController::act(const EpochSigns& signs) {
   const Place place = epoch_ == 0                             ? Place::kFirst
                       : epoch_ + 1 == options_.episode_length ? Place::kLast
                                                               : Place::kMiddle;
-  // A capture warms up by a few steps more, for which the episode must have room; the first and the last step
-  // are too rare to gain by it.
-  if (place == Place::kMiddle && options_.episode_length >= kShortestCaptured) {
-    graphs_.run(
-        fmt::format("{}", static_cast<int>(playing_)), [&] { body(signs, place); },
-        [&] {
-          std::vector<at::Tensor> changed = acting_.changed();
-          changed.insert(changed.end(), {lost_, carried_});
-          return changed;
-        });
-  } else {
-    body(signs, place);
-  }
+  graphs_.run(fmt::format("act {} {} {}", static_cast<int>(playing_), static_cast<int>(place),
+                          static_cast<int>(signs.telemetry)),
+              [&] { body(signs, place); });
   epoch_ += 1;
   return carried_;
 }
@@ -127,14 +115,16 @@ std::vector<SeedAction> PolicyController::decide(std::span<const LaneReport> lan
 
 at::Tensor PolicyController::update(double progress) {
   ppo_.set_progress(progress);
-  graphs_.run(
-      "update", [this] { diagnostics_.copy_(ppo_.update(acting_.rollout())); },
-      [this] {
-        std::vector<at::Tensor> changed;
-        for (const policy::NamedTensor& named : state()) changed.push_back(named.tensor);
-        return changed;
-      });
+  graphs_.run("update", [this] { diagnostics_.copy_(ppo_.update(acting_.rollout())); });
   return diagnostics_;
+}
+
+void PolicyController::visit_state(StateArchive& archive) {
+  for (const policy::NamedTensor& named : state()) archive.tensor(named.name, named.tensor);
+  for (const policy::NamedTensor& named : acting_.episode_state())
+    archive.tensor("episode." + named.name, named.tensor);
+  archive.tensor("episode.lost_lanes", lost_);
+  archive.value("episode.epoch", epoch_);
 }
 
 std::vector<policy::NamedTensor> PolicyController::state() const {

@@ -15,6 +15,7 @@
 #include "espalier/policy/acting.h"
 #include "espalier/policy/ppo.h"
 #include "espalier/train/controller.h"
+#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 
 namespace espalier::train {
@@ -56,6 +57,8 @@ class PolicyController final : public Controller {
   const policy::Acting& acting() const { return acting_; }
   // What a checkpoint between rounds holds: views.
   std::vector<policy::NamedTensor> state() const;
+  // And in the middle of an episode.
+  void visit_state(StateArchive& archive);
 
  private:
   enum class Place { kFirst, kMiddle, kLast };  // of an epoch in its episode

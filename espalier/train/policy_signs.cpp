@@ -1,6 +1,7 @@
 #include "espalier/train/policy_signs.h"
 
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 
 #include <cstddef>
@@ -30,6 +31,14 @@ at::Tensor is_felt(const at::Tensor& states) {
       .logical_and(amplitude.gt(0));
 }
 
+// [L,S] bool: as tells_norm() says.
+at::Tensor has_told_norm(const EpochSigns& epoch) {
+  const at::Tensor stage = epoch.states.select(2, 0);
+  if (epoch.telemetry == Telemetry::kAll) return at::ones_like(stage, at::kBool);
+  return stage.eq(static_cast<int64_t>(SeedStage::kTraining))
+      .logical_or(stage.eq(static_cast<int64_t>(SeedStage::kHolding)));
+}
+
 }  // namespace
 
 void fill_signs(const EpochSigns& epoch, double parameter_budget, const policy::LaneSigns& signs) {
@@ -53,7 +62,8 @@ void fill_signs(const EpochSigns& epoch, double parameter_budget, const policy::
 
   const int64_t slots = epoch.states.size(1);
   const at::Tensor norms = epoch.trained.narrow(0, StepMetrics::kFirstSlot, slots).t() / batches;  // [L,S]
-  put(signs.slots, SlotSign::kGradientNorm, at::where(norms.eq(0), kUnmeasured, norms));
+  const at::Tensor is_told = norms.ne(0).logical_and(has_told_norm(epoch));
+  put(signs.slots, SlotSign::kGradientNorm, at::where(is_told, norms, kUnmeasured));
   const at::Tensor without = epoch.validated.narrow(0, 1, slots);  // [S,3,L]
   const at::Tensor points = ((accuracy - mean_of(without, kHits)) * 100).t();
   const at::Tensor was_measured = without.select(1, kSamples).t().gt(0).logical_and(is_felt(epoch.states));

@@ -14,7 +14,7 @@
 #include "espalier/train/epoch_lines.h"
 #include "espalier/train/population_memory.h"
 #include "espalier/train/population_setup.h"
-#include "espalier/train/run_directory.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 namespace {
@@ -36,8 +36,8 @@ nlohmann::ordered_json environment(const PopulationOptions& options, const data:
 
 nlohmann::ordered_json comparison_line(const FormatComparison& compared) {
   nlohmann::ordered_json line{
-      {"kind", "memory_format"}, {"memory_format", "contiguous"}, {"step_ms", compared.step_ms}};
-  if (compared.channels_last_ms) line["channels_last_step_ms"] = *compared.channels_last_ms;
+      {"kind", "memory_format"}, {"memory_format", "contiguous"}, {"time/step_ms", compared.step_ms}};
+  if (compared.channels_last_ms) line["time/channels_last_step_ms"] = *compared.channels_last_ms;
   return line;
 }
 
@@ -60,6 +60,7 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
                                     const JobKind& kind) {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
+  Run run(options, kind.name, kind.config.is_null() ? to_json(options) : kind.config, events.run);
   const DeviceName name = data::choose_device(options.device);
   const c10::Device device = data::torch_device(name);
   if (!device.is_cpu()) measure_cuda_context(device.index());  // before anything starts CUDA
@@ -79,46 +80,53 @@ PopulationResult run_population_job(const PopulationOptions& options, const Popu
   PopulationTrainer trainer(
       options,
       {.dataset = dataset, .device = name, .host = host_for(options, field, dataset->num_classes())});
-  RunDirectory run(kind.name, options.run_dir,
-                   kind.config_json.empty() ? config_text(options) : kind.config_json);
-  run.write_file("environment.json", environment(options, *dataset, trainer).dump(2) + "\n");
+  run.begin({environment(options, *dataset, trainer), dataset_facts(*dataset),
+             [&] { return batch_pictures(trainer.step().batch()); }},
+            [&](StateArchive& archive) { trainer.visit_state(archive); });
+  trainer.at_every_batch([&] { run.at_batch(); });
   if (events.started) events.started(*dataset, plan, run.path());
 
   PopulationResult result{.run_dir = run.path()};
   const EpochLines lines(trainer.population());
-  for (int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
+  const auto train_epoch = [&] {
     const EpochRecord record = trainer.train_epoch(events.progress);
+    run.set_score(record.mean_validated().accuracy);
     if (kind.lane_lines == LaneLines::kYes)
       for (const LaneRecord& lane : record.lanes) run.write_metrics(lines.of_lane(record, lane));
     run.write_metrics(lines.of_all(record));
     if (events.epoch_done) events.epoch_done(record);
-    if (epoch == 1 && dataset->format == MemoryFormat::kContiguous) {
+    if (record.epoch == 1 && dataset->format == MemoryFormat::kContiguous) {
       const FormatComparison compared = compare_formats(options, plan, *dataset, name, trainer.step());
       run.write_metrics(comparison_line(compared));
       if (events.formats_compared) events.formats_compared(compared);
     }
-    result.num_retired = record.num_retired();
     // After every epoch: what grows brings convolutions of its own.
     if (!device.is_cpu())
       run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
-    if (result.num_retired == options.lanes)
+    if (trainer.num_retired() == options.lanes)
       fail(
           "in epoch {} the loss of every lane was not finite, after {} roll-backs at half the learning rate "
           "each; lower --learning-rate {}, or set --clip; results are in '{}'",
-          epoch, PopulationTrainer::kMaxRollbacks, options.learning_rate, run.path().string());
-  }
-  result.tested = trainer.test(events.progress);
-  result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  if (kind.lane_lines == LaneLines::kYes)
-    for (size_t lane = 0; lane < result.tested.size(); ++lane)
-      run.write_metrics({{"kind", "lane_result"},
-                         {"lane", lane},
-                         {"test_loss", result.tested[lane].loss},
-                         {"test_accuracy", result.tested[lane].accuracy}});
-  run.write_metrics({{"kind", "result"},
-                     {"test_loss", result.mean().loss},
-                     {"test_accuracy", result.mean().accuracy},
-                     {"seconds", result.seconds}});
+          record.epoch, PopulationTrainer::kMaxRollbacks, options.learning_rate, run.path().string());
+  };
+  run.guard([&] {
+    while (trainer.epochs_done() < options.epochs) train_epoch();
+    run.save_last();
+    result.num_retired = trainer.num_retired();
+    result.tested = trainer.test(events.progress);
+    result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    if (kind.lane_lines == LaneLines::kYes)
+      for (size_t lane = 0; lane < result.tested.size(); ++lane)
+        run.write_metrics({{"kind", "lane_result"},
+                           {"lane", lane},
+                           {"test_loss", result.tested[lane].loss},
+                           {"test_accuracy", result.tested[lane].accuracy}});
+    run.write_metrics({{"kind", "result"},
+                       {"test_loss", result.mean().loss},
+                       {"test_accuracy", result.mean().accuracy},
+                       {"seconds", result.seconds}});
+  });
+  run.finish();
   return result;
 }
 

@@ -15,6 +15,7 @@
 #include "espalier/train/memory_plan.h"
 #include "espalier/train/population_options.h"
 #include "espalier/train/population_trainer.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 
@@ -34,6 +35,7 @@ struct PopulationEvents {
   std::function<void(const data::ResidentDataset&, const MemoryPlan&, const std::filesystem::path&)> started;
   std::function<void(const EpochRecord&)> epoch_done;
   std::function<void(const FormatComparison&)> formats_compared;
+  RunEvents run;
 };
 
 enum class LaneLines { kNo, kYes };  // whether every lane gets lines of its own
@@ -41,7 +43,7 @@ enum class LaneLines { kNo, kYes };  // whether every lane gets lines of its own
 struct JobKind {
   std::string name = "population";  // of the run directory
   LaneLines lane_lines = LaneLines::kYes;
-  std::string config_json;  // what config.json holds; empty: the options
+  nlohmann::ordered_json config = nullptr;  // what config.json holds; none: the options
 };
 
 // Fails where every lane had to be retired.

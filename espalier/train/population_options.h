@@ -15,6 +15,9 @@ struct PopulationOptions : TrainingOptions {
   std::string controller = "none";
   std::string gates = "permissive";
   int64_t embargo = 5;
+  int64_t telemetry_every = 1;         // of train ppo and evaluate, see there
+  int64_t time_every = 0;              // of train ppo
+  std::string batch_flag = "--batch";  // as users of the job know it
 
   template <class Visitor>
   void visit(Visitor&& v) {

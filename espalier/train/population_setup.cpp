@@ -72,9 +72,11 @@ TrainStepOptions step_options(const PopulationOptions& options, int64_t steps_pe
                               at::ScalarType compute, const data::ResidentDataset& dataset) {
   if (steps_per_epoch == 0)
     fail_usage(
-        "--batch {} is larger than the training split of {} samples: nothing would be trained; lower it, or "
+        "{} {}{} is larger than the training split of {} samples: nothing would be trained; lower it, or "
         "--validation",
-        options.plan == "split" ? options.batch * options.lanes : options.batch, dataset.train.num_samples());
+        options.batch_flag, options.batch,
+        options.plan == "split" ? fmt::format(" for each of {} networks", options.lanes) : "",
+        dataset.train.num_samples());
   return {.optimizer = {.learning_rate = options.learning_rate,
                         .momentum = options.momentum,
                         .nesterov = options.momentum > 0,

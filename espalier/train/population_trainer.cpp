@@ -1,8 +1,13 @@
 #include "espalier/train/population_trainer.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "espalier/core/error.h"
 #include "espalier/core/interrupt.h"
 #include "espalier/train/joint_epoch.h"
 #include "espalier/train/population_setup.h"
@@ -17,6 +22,11 @@ bool is_felt(const SlotState& state) {
 
 bool is_undecided(const SlotState& state) {
   return is_felt(state) && state.stage != SeedStage::kFossilized;
+}
+
+bool any_for_gates(std::span<const SlotState> states) {
+  return std::ranges::any_of(
+      states, [](const SlotState& state) { return tells_norm(Telemetry::kForGates, state.stage); });
 }
 
 bool is_sound(const LaneRecord& record) {
@@ -68,6 +78,7 @@ PopulationTrainer::PopulationTrainer(const PopulationOptions& options, TrainerSe
       validation_(population_, validate_.gather_call(0), field_, validate_.length(),
                   evaluation_options(step_, compute_, *setup_.dataset)),
       snapshots_(population_, step_, lifecycle_),
+      timing_(setup_.dataset->device, options.time_every),
       lanes_(static_cast<size_t>(options.lanes)) {
   if (!setup_.controller) setup_.controller = controller_for(options, population_.blueprints());
   begin_lanes();
@@ -78,6 +89,7 @@ void PopulationTrainer::begin_episode(uint64_t seed, int64_t data_epoch) {
   step_.follow(population_.begin_anew(seed));
   step_.begin_anew();
   epoch_ = 0;
+  is_under_way_ = false;
   first_data_epoch_ = data_epoch;
   begin_lanes();
 }
@@ -92,8 +104,7 @@ void PopulationTrainer::begin_lanes() {
   if (setup_.on_failure == OnFailure::kRollBack) snapshots_.take(all);
 }
 
-// Time moves, seeds are planted and gone, and what controllers on the device are told is uploaded.
-void PopulationTrainer::begin_epoch(EpochBuffer& buffer) {
+void PopulationTrainer::move_time() {
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
     Lane& of = lanes_[static_cast<size_t>(lane)];
     if (of.is_retired) continue;
@@ -103,6 +114,15 @@ void PopulationTrainer::begin_epoch(EpochBuffer& buffer) {
             of.accuracies.empty() ? std::nullopt : std::optional(of.accuracies.back());
   }
   step_.follow(population_.apply(lifecycle_.states()));
+  step_.begin_epoch(epoch_, first_data_epoch_ + epoch_);
+  batches_done_ = 0;
+  is_under_way_ = true;
+}
+
+// Time moves, seeds are planted and gone, and what controllers on the device are told is uploaded.
+void PopulationTrainer::begin_epoch(EpochBuffer& buffer) {
+  timing_.begin_step();
+  if (!is_under_way_) move_time();
   const auto bare = static_cast<double>(grow::num_parameters(setup_.host));
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
     buffer.set_lane(env_of(lane), lifecycle_.lane_states(lane),
@@ -117,24 +137,35 @@ bool PopulationTrainer::is_asked_about(int64_t slot) const {
   return false;
 }
 
+Telemetry PopulationTrainer::telemetry() const {
+  const int64_t every = options_.telemetry_every;
+  return every > 0 && epoch_ % every == 0 ? Telemetry::kAll : Telemetry::kForGates;
+}
+
 void PopulationTrainer::queue_epoch(const Progress& progress) {
   const std::string title = fmt::format("epoch {}/{}", epoch_ + 1, options_.epochs);
-  step_.begin_epoch(epoch_, first_data_epoch_ + epoch_);
-  for (int64_t batch = 1; batch <= steps_per_epoch(); ++batch) {
+  step_.gather_seed_norms(telemetry() == Telemetry::kAll || any_for_gates(lifecycle_.states()));
+  timing_.begin(StepPart::kTrain);
+  while (batches_done_ < steps_per_epoch()) {
     throw_if_interrupted();
     step_.run();
-    if (progress) progress(title, batch, steps_per_epoch());
+    batches_done_ += 1;
+    if (at_batch_) at_batch_();
+    if (progress) progress(title, batches_done_, steps_per_epoch());
   }
   // A retired lane's running statistics moved with the batches it saw.
   if (setup_.on_failure == OnFailure::kRollBack)
     for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
       if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore_values(lane);
+  timing_.end(StepPart::kTrain);
+  timing_.begin(StepPart::kValidation);
   validation_.clear();
   validation_.pass(tick_of(progress, title + ", validation"));
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
     if (is_asked_about(slot))
       validation_.pass_without(
           slot, tick_of(progress, "without " + population_.slots()[static_cast<size_t>(slot)].name));
+  timing_.end(StepPart::kValidation);
 }
 
 EpochRecord PopulationTrainer::train_epoch(const Progress& progress) {
@@ -162,6 +193,7 @@ EpochRecord PopulationTrainer::settle_epoch(const EpochBuffer::Sums& sums) {
   measure_slots(record, sums);
   settle_failures(record);
   epoch_ += 1;
+  is_under_way_ = false;
   return record;
 }
 
@@ -175,7 +207,8 @@ void PopulationTrainer::measure_slots(EpochRecord& record, const EpochBuffer::Su
       LaneRecord& lane = record.lanes[i];
       SlotReport report{.state = lifecycle_.at(static_cast<int64_t>(i), slot)};
       if (holds_seed(report.state.stage) && report.state.stage != SeedStage::kGerminated) {
-        const double norm = lane.trained.slots[s];
+        // What is not told must not depend on whether another lane's gate asked for it.
+        const double norm = tells_norm(telemetry(), report.state.stage) ? lane.trained.slots[s] : 0;
         report.measured.finite = is_sound(lane) && std::isfinite(norm);
         // A seed without parameters has no gradients to measure.
         if (norm != 0) {
@@ -254,6 +287,75 @@ void PopulationTrainer::act(int64_t lane, LaneRecord& record, const SeedAction& 
 Evaluation::Tick PopulationTrainer::tick_of(const Progress& progress, const std::string& title) const {
   if (!progress) return {};
   return [&progress, title](int64_t done, int64_t total) { progress(title, done, total); };
+}
+
+void PopulationTrainer::visit_state(StateArchive& archive) {
+  archive.value("epoch", epoch_);
+  archive.value("is_under_way", is_under_way_);
+  archive.value("batches_done", batches_done_);
+  archive.value("first_data_epoch", first_data_epoch_);
+  visit_lanes(archive);
+  visit_networks(archive);
+  archive.part("step", [&] { step_.visit_state(archive); });
+  if (setup_.on_failure == OnFailure::kRollBack)
+    archive.part("good", [&] { snapshots_.visit_state(archive); });
+}
+
+void PopulationTrainer::visit_lanes(StateArchive& archive) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& of = lanes_[i];
+    archive.part(fmt::format("lane{}", i), [&] {
+      archive.value("accuracies", of.accuracies);
+      std::vector<double> before;
+      for (const std::optional<double>& accuracy : of.accuracy_before)
+        before.push_back(accuracy.value_or(kNone));
+      archive.value("accuracy_before", before);
+      if (archive.is_loading())
+        for (size_t slot = 0; slot < of.accuracy_before.size(); ++slot)
+          of.accuracy_before[slot] =
+              std::isnan(before.at(slot)) ? std::nullopt : std::optional(before.at(slot));
+      archive.value("rate_factor", of.rate_factor);
+      archive.value("num_rollbacks", of.num_rollbacks);
+      archive.value("is_retired", of.is_retired);
+    });
+  }
+}
+
+// The stages, then the seeds that these say there are, then the values of all of it.
+void PopulationTrainer::visit_networks(StateArchive& archive) {
+  uint64_t seed = population_.host().options().seed;
+  archive.value("seed", seed);
+  std::vector<SlotState> states(lifecycle_.states().begin(), lifecycle_.states().end());
+  std::vector<SlotState> applied(population_.applied().begin(), population_.applied().end());
+  archive.value("states", states);
+  archive.value("applied_states", applied);
+  if (archive.is_loading()) {
+    step_.follow(population_.begin_anew(seed));
+    step_.begin_anew();
+    const auto slots = static_cast<size_t>(population_.num_slots());
+    if (states.size() != lanes_.size() * slots)
+      fail("checkpoint: has {} states of slots, want {} lanes x {} slots", states.size(), lanes_.size(),
+           slots);
+    for (size_t lane = 0; lane < lanes_.size(); ++lane)
+      lifecycle_.restore_lane(static_cast<int64_t>(lane), std::span(states).subspan(lane * slots, slots));
+    step_.follow(population_.apply(applied));
+  }
+  for (const lanes::NamedParameter& named : population_.host().parameters())
+    archive.tensor("host." + named.name, named.parameter->storage());
+  for (const grow::CnnHost::Buffer& buffer : population_.host().buffers())
+    archive.tensor("host." + buffer.name, buffer.tensor);
+  const OptimizedGroup& host = step_.optimizers().groups().front();
+  for (size_t i = 0; i < host.optimizer->state().size(); ++i)
+    archive.tensor(fmt::format("optimizer.host.{}", i), host.optimizer->state()[i]);
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    std::vector<grow::NamedTensor> values = population_.lane_values(lane);
+    std::ranges::move(step_.optimizers().lane_state(lane), std::back_inserter(values));
+    for (const grow::NamedTensor& value : values)
+      if (!value.name.starts_with("host.") && !value.name.starts_with("optimizer.host."))
+        archive.tensor(fmt::format("lane{}.{}", lane, value.name), value.tensor);
+  }
+  if (archive.is_loading()) population_.refresh();
 }
 
 std::vector<LaneScore> PopulationTrainer::test(const Progress& progress) {

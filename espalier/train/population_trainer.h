@@ -6,7 +6,9 @@
 // take effect between epochs; the test split is read by test() alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,6 +23,8 @@
 #include "espalier/train/evaluation.h"
 #include "espalier/train/lane_snapshots.h"
 #include "espalier/train/population_options.h"
+#include "espalier/train/state_archive.h"
+#include "espalier/train/step_timing.h"
 #include "espalier/train/train_step.h"
 
 namespace espalier::train {
@@ -54,6 +58,13 @@ class PopulationTrainer {
   EpochRecord train_epoch(const Progress& progress = {});
   std::vector<LaneScore> test(const Progress& progress = {});
 
+  // Called between two batches, wherever a checkpoint may be taken: all that the next batch depends on is
+  // what visit_state() tells.
+  void at_every_batch(std::function<void()> call) { at_batch_ = std::move(call); }
+  // Everything, also in the middle of an epoch: what is loaded goes on as if it had never stopped. A
+  // validation that was under way is done again.
+  void visit_state(StateArchive& archive);
+
   // All lanes begin anew: first values of the seed, no optimiser state, no seeds; the next epoch is the
   // first, with the samples of data_epoch. Nothing is allocated and captured graphs stay.
   void begin_episode(uint64_t seed, int64_t data_epoch);
@@ -68,12 +79,16 @@ class PopulationTrainer {
   // lane: here; record: its own.
   void act(int64_t lane, LaneRecord& record, const SeedAction& action);
 
+  Telemetry telemetry() const;  // of the epoch under way
+
   int64_t env_of(int64_t lane) const { return setup_.host.lane_id(lane); }
   int64_t epochs_done() const { return epoch_; }
+  int64_t num_retired() const { return std::ranges::count_if(lanes_, &Lane::is_retired); }
   int64_t steps_per_epoch() const { return train_.length(); }
   grow::Population& population() { return population_; }
   grow::Lifecycle& lifecycle() { return lifecycle_; }
   TrainStep& step() { return step_; }
+  StepTiming& timing() { return timing_; }
   Evaluation& validation() { return validation_; }
 
  private:
@@ -86,6 +101,9 @@ class PopulationTrainer {
   };
 
   void begin_lanes();
+  void visit_lanes(StateArchive& archive);
+  void visit_networks(StateArchive& archive);
+  void move_time();
   bool is_asked_about(int64_t slot) const;
   void measure_slots(EpochRecord& record, const EpochBuffer::Sums& sums) const;
   void settle_failures(EpochRecord& record);
@@ -103,10 +121,14 @@ class PopulationTrainer {
   TrainStep step_;
   Evaluation validation_;
   LaneSnapshots snapshots_;
+  StepTiming timing_;
   std::vector<Lane> lanes_;
   int64_t epoch_ = 0;                    // trained so far, of the episode
+  bool is_under_way_ = false;            // time has moved for the epoch after these
+  int64_t batches_done_ = 0;             // of it
   int64_t first_data_epoch_ = 0;         // of the episode
   std::unique_ptr<EpochBuffer> buffer_;  // of train_epoch(); none before the first
+  std::function<void()> at_batch_;       // may be empty
 };
 
 }  // namespace espalier::train

@@ -1,6 +1,7 @@
 #include "espalier/train/ppo_job.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,7 +17,7 @@
 #include "espalier/train/population_memory.h"
 #include "espalier/train/population_setup.h"
 #include "espalier/train/ppo_lines.h"
-#include "espalier/train/run_directory.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 namespace {
@@ -43,11 +44,36 @@ double mean_over(const std::vector<double>& values, size_t first, size_t count) 
   return sum / static_cast<double>(count);
 }
 
+// --resume names a policy to begin with, not a run to go on with.
+bool begins_with_policy(const PpoJobOptions& options) {
+  return std::filesystem::is_regular_file(options.population.resume);
+}
+
+// What must not grow over a long run on GPUs.
+void add_device_facts(nlohmann::ordered_json& line, Environments& environments) {
+  int64_t graphs = 0, bytes = 0;
+  for (size_t p = 0; p < environments.num_populations(); ++p) {
+    PopulationTrainer& trainer = environments.trainer(p);
+    if (!trainer.step().device().is_cuda()) continue;
+    graphs += trainer.step().graphs().num_kept() + trainer.validation().graphs().num_kept();
+    bytes += c10::getDeviceAllocator(c10::kCUDA)
+                 ->getDeviceStats(trainer.step().device().index())
+                 .reserved_bytes[0]
+                 .current;
+  }
+  if (bytes == 0) return;
+  line["time/graphs_kept"] = graphs;
+  line["time/device_mib"] = static_cast<double>(bytes) / (1 << 20);
+}
+
 void check_files(const PpoJobOptions& options) {
   if (options.controller == "ppo") return;
-  for (const auto& [flag, value] : {std::pair{"--save", options.save}, std::pair{"--resume", options.resume}})
-    if (!value.empty())
-      fail_usage("{} {}: only --controller ppo learns, got --controller {}", flag, value, options.controller);
+  if (!options.save.empty())
+    fail_usage("--save {}: only --controller ppo learns, got --controller {}", options.save,
+               options.controller);
+  if (begins_with_policy(options))
+    fail_usage("--resume {}: only --controller ppo learns, got --controller {}", options.population.resume,
+               options.controller);
 }
 
 }  // namespace
@@ -68,6 +94,9 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
   check_files(options);
+  RunOptions run_options = options.population;
+  if (begins_with_policy(options)) run_options.resume.clear();
+  Run run(run_options, "ppo", to_json(options), events.run);
   for (const DeviceName& name : devices_of(options)) {
     const c10::Device device = data::torch_device(name);
     if (!device.is_cpu()) measure_cuda_context(device.index());
@@ -77,16 +106,27 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
   repeat_convolutions(options.population.convolutions);
 
   const Environments::Setup setup = setup_of(options, events.progress);
+  check_fits(options, setup, options.controller == "none" ? Growth::kNone : Growth::kSeeds);
   PpoTrainer trainer(options, setup);
-  if (!options.resume.empty()) trainer.resume(options.resume);
-  if (trainer.rounds_done() >= options.rounds)
-    fail_usage("--resume {}: it has played {} rounds already; want more of them than --rounds {}",
-               options.resume, trainer.rounds_done(), options.rounds);
-  RunDirectory run("ppo", options.population.run_dir, config_text(options));
-  run.write_file("environment.json", environment(options, trainer).dump(2) + "\n");
-  if (events.started) events.started(trainer, *setup(devices_of(options).front()).dataset, run.path());
-
+  const data::ResidentDataset& dataset = *setup(devices_of(options).front()).dataset;
+  std::vector<double> returns;  // of rounds
   PpoResult result{.run_dir = run.path()};
+  run.begin({environment(options, trainer), dataset_facts(dataset),
+             [&] { return batch_pictures(trainer.environments().trainer(0).step().batch()); }},
+            [&](StateArchive& archive) {
+              trainer.visit_state(archive);
+              archive.value("returns_of_rounds", returns);
+              archive.value("last_accuracy", result.last_accuracy);
+            });
+  if (begins_with_policy(options) && !run.is_resumed()) {
+    trainer.resume(options.population.resume);
+    if (trainer.rounds_done() >= options.rounds)
+      fail_usage("--resume {}: it has played {} rounds already; want more of them than --rounds {}",
+                 options.population.resume, trainer.rounds_done(), options.rounds);
+  }
+  trainer.environments().at_every_batch([&] { run.at_batch(); });
+  if (events.started) events.started(trainer, dataset, run.path());
+
   const PpoLines lines(trainer.environments().population(0), options);
   const StepDone step_done = [&](int64_t round, const EpochRecord& epoch,
                                  const std::vector<RewardTerms>& rewards) {
@@ -94,12 +134,14 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
       run.write_metrics(lines.of_step(round, epoch, epoch.lanes[i], rewards[i]));
     if (events.step_done) events.step_done(round, epoch, rewards);
   };
-  std::vector<double> returns;
-  while (trainer.rounds_done() < options.rounds) {
+  const auto play_round = [&] {
     const RoundRecord round = trainer.train_round(events.progress, step_done);
     returns.push_back(round.episode.mean_return());
     result.last_accuracy = round.episode.mean_accuracy();
-    run.write_metrics(lines.of_round(round));
+    run.set_score(round.episode.mean_return());
+    nlohmann::ordered_json line = lines.of_round(round);
+    add_device_facts(line, trainer.environments());
+    run.write_metrics(line);
     if (trainer.policy() != nullptr) {
       trainer.save(run.path() / kPolicyFile);
       if (!options.save.empty()) trainer.save(options.save);
@@ -107,7 +149,11 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
     if (events.round_done) events.round_done(round);
     if (!data::torch_device(devices_of(options).front()).is_cpu())
       run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
-  }
+  };
+  run.guard([&] {
+    while (trainer.rounds_done() < options.rounds) play_round();
+    run.save_last();
+  });
   const size_t tenth = std::max<size_t>(1, returns.size() / 10);
   result.rounds = std::ssize(returns);
   result.first_return = mean_over(returns, 0, tenth);
@@ -120,6 +166,7 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
                      {"last_return", result.last_return},
                      {"validation_accuracy", result.last_accuracy},
                      {"seconds", result.seconds}});
+  run.finish();
   return result;
 }
 

@@ -11,6 +11,7 @@
 
 #include "espalier/core/progress.h"
 #include "espalier/train/ppo_trainer.h"
+#include "espalier/train/run.h"
 
 namespace espalier::train {
 
@@ -30,6 +31,7 @@ struct PpoEvents {
   std::function<void(PpoTrainer&, const data::ResidentDataset&, const std::filesystem::path&)> started;
   StepDone step_done;
   std::function<void(const RoundRecord&)> round_done;
+  RunEvents run;
 };
 
 PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events);

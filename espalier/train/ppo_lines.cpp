@@ -70,6 +70,9 @@ ordered_json PpoLines::of_round(const RoundRecord& round) const {
   line["growth/added_parameters"] = mean_of(episode.added);
   line["time/episode_seconds"] = episode.seconds;
   line["time/update_seconds"] = round.update_seconds;
+  for (size_t part = 0; part < kNumStepParts; ++part)
+    if (const auto ms = episode.times.mean_ms(static_cast<StepPart>(part)))
+      line[fmt::format("time/{}_ms", kStepPartNames[part])] = *ms;
   line["time/captures"] = episode.num_captures;
   line["time/capture_seconds"] = episode.capture_seconds;
   return line;

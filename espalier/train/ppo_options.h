@@ -81,6 +81,7 @@ struct EnvironmentOptions {
   EnvironmentOptions() {
     population.epochs = 25;
     population.plan = "split";
+    population.batch_flag = "--batch-per-env";
   }
 
   template <class Visitor>
@@ -132,6 +133,13 @@ struct EnvironmentOptions {
       population.gates);
     v({.name = "embargo", .help = "steps that a slot rests after a removal", .low = 1, .high = 1e6},
       population.embargo);
+    v({.name = "telemetry-every",
+       .help =
+           "show the gradient norms of all seeds every so many steps, 0: never; in the others only those of "
+           "seeds in TRAINING and HOLDING, which gates ask for",
+       .low = 0,
+       .high = 1e6},
+      population.telemetry_every);
     v({.name = "learning-rate",
        .help = "of the networks: its peak; it rises over the first fifth of an episode, then falls to 0",
        .low = 0,
@@ -163,10 +171,7 @@ struct EnvironmentOptions {
        .low = 0,
        .format = OptionFormat::kByteSize},
       population.device_memory);
-    v({.name = "run-dir",
-       .help = "where to write results; without it a new folder in runs/",
-       .placeholder = "DIR"},
-      population.run_dir);
+    population.RunOptions::visit_folder(v);
   }
 };
 
@@ -174,8 +179,10 @@ struct PpoJobOptions : EnvironmentOptions {
   int64_t rounds = 100;
   std::string controller = "ppo";
   std::string save;
-  std::string resume;
+  bool timing = true;
   PolicyTrainingOptions policy;
+
+  PpoJobOptions() { population.time_every = 1; }
 
   template <class Visitor>
   void visit(Visitor&& v) {
@@ -186,7 +193,11 @@ struct PpoJobOptions : EnvironmentOptions {
        .choices = {"ppo", "heuristic", "random", "none"}},
       controller);
     v({.name = "save", .help = "write the policy there after every round", .placeholder = "FILE"}, save);
-    v({.name = "resume", .help = "go on with the policy that --save wrote", .placeholder = "FILE"}, resume);
+    population.RunOptions::visit_checkpoints(v);
+    v({.name = "timing", .help = "measure what training, validation and acting take, without waiting for it"},
+      timing);
+    v({.name = "time-every", .help = "steps from one that is measured to the next", .low = 1, .high = 1e9},
+      population.time_every);
     EnvironmentOptions::visit(v);
     policy.visit(v);
   }

@@ -20,6 +20,12 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
+EnvironmentOptions as_timed(const PpoJobOptions& options) {
+  EnvironmentOptions environments = options;
+  if (!options.timing) environments.population.time_every = 0;
+  return environments;
+}
+
 double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -43,17 +49,21 @@ double EpisodeRecord::mean_accuracy() const {
 }
 
 EpisodeRecord play_episode(Environments& environments, Controller& controller, EpisodeReturns& returns,
-                           int64_t round, const EpisodeEvents& events) {
+                           int64_t round, const EpisodeEvents& events, Episode episode) {
   const auto began = Clock::now();
   EpisodeRecord record{.round = round + 1};
-  environments.begin_episode(round);
-  controller.begin_episode(round);
-  returns.begin();
-  for (int64_t step = 1; step <= environments.episode_length(); ++step) {
+  if (episode == Episode::kBegin) {
+    environments.begin_episode(round);
+    controller.begin_episode(round);
+    returns.begin();
+  }
+  while (environments.epochs_done() < environments.episode_length()) {
+    // What is shown may throw (Ctrl-C): only here does nothing hang between an epoch and what it was worth.
+    const int64_t step = environments.epochs_done() + 1;
+    if (events.progress) events.progress(events.title, step, environments.episode_length());
     record.last = environments.train_epoch(controller);
     record.num_captures += record.last.num_captures;
     record.capture_seconds += record.last.capture_seconds;
-    if (events.progress) events.progress(events.title, step, environments.episode_length());
     const bool is_last = step == environments.episode_length();
     returns.add(record.last, is_last ? EpisodeReturns::Place::kLast : EpisodeReturns::Place::kWithin);
     if (events.step_done) events.step_done(round + 1, record.last, returns.last_terms());
@@ -67,13 +77,14 @@ EpisodeRecord play_episode(Environments& environments, Controller& controller, E
         lane.slots, [](const SlotReport& slot) { return slot.state.stage == SeedStage::kFossilized; }));
     record.added.push_back(static_cast<double>(lane.num_parameters) / host - 1);
   }
+  record.times = environments.take_times();
   record.seconds = seconds_since(began);
   return record;
 }
 
 PpoTrainer::PpoTrainer(const PpoJobOptions& options, const Environments::Setup& setup)
     : options_(options),
-      environments_(options, setup),
+      environments_(as_timed(options), setup),
       returns_(environments_, reward_options(options.policy)) {
   if (options.controller == "ppo") {
     policy_ = std::make_shared<PolicyController>(
@@ -86,8 +97,10 @@ PpoTrainer::PpoTrainer(const PpoJobOptions& options, const Environments::Setup& 
 
 RoundRecord PpoTrainer::train_round(const Progress& progress, const StepDone& step_done) {
   const std::string title = fmt::format("round {}/{}", rounds_done_ + 1, options_.rounds);
+  const Episode episode = is_under_way_ ? Episode::kGoOn : Episode::kBegin;
+  is_under_way_ = true;
   RoundRecord record{.episode = play_episode(environments_, *controller_, returns_, rounds_done_,
-                                             {title, progress, step_done})};
+                                             {title, progress, step_done}, episode)};
   if (policy_) {
     const auto began = Clock::now();
     const double progress_of_run =
@@ -100,7 +113,18 @@ RoundRecord PpoTrainer::train_round(const Progress& progress, const StepDone& st
     record.update_seconds = seconds_since(began);
   }
   rounds_done_ += 1;
+  is_under_way_ = false;
   return record;
+}
+
+void PpoTrainer::visit_state(StateArchive& archive) {
+  archive.value("rounds_done", rounds_done_);
+  archive.value("is_under_way", is_under_way_);
+  if (archive.is_loading() && is_under_way_) controller_->begin_episode(rounds_done_);
+  if (policy_) archive.part("policy", [&] { policy_->visit_state(archive); });
+  if (!is_under_way_) return;  // all of them begin anew
+  environments_.visit_state(archive);
+  archive.part("returns", [&] { returns_.visit_state(archive); });
 }
 
 void PpoTrainer::save(const std::string& path) const {

@@ -31,6 +31,7 @@ struct EpisodeRecord {
   double seconds = 0;
   int64_t num_captures = 0;  // of graphs
   double capture_seconds = 0;
+  PartTimes times;  // of the steps that were sampled
 
   int64_t num_lost() const;
   double mean_return() const;
@@ -54,9 +55,11 @@ struct EpisodeEvents {
   StepDone step_done;
 };
 
-// One episode of all environments under one controller. round: from 0.
+// One episode of all environments under one controller. round: from 0. kGoOn: one that is under way, as
+// visit_state() of all three left it.
+enum class Episode { kBegin, kGoOn };
 EpisodeRecord play_episode(Environments& environments, Controller& controller, EpisodeReturns& returns,
-                           int64_t round, const EpisodeEvents& events);
+                           int64_t round, const EpisodeEvents& events, Episode episode = Episode::kBegin);
 
 class PpoTrainer {
  public:
@@ -67,6 +70,9 @@ class PpoTrainer {
   int64_t rounds_done() const { return rounds_done_; }
   Environments& environments() { return environments_; }
   PolicyController* policy() { return policy_.get(); }  // none where another controller decides
+
+  // Everything, also in the middle of an episode: what is loaded goes on as if it had never stopped.
+  void visit_state(StateArchive& archive);
 
   // The policy between two rounds, in one file. Only where there is a policy.
   void save(const std::string& path) const;
@@ -79,6 +85,7 @@ class PpoTrainer {
   std::shared_ptr<Controller> controller_;  // the policy, or another
   EpisodeReturns returns_;
   int64_t rounds_done_ = 0;
+  bool is_under_way_ = false;  // the episode of the round after these has begun
 };
 
 }  // namespace espalier::train

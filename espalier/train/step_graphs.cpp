@@ -33,6 +33,9 @@ struct StepGraphs::Captured {
 
 namespace {
 
+// Keys counted at a time: a bound for runs that meet new ones for days. Beyond it all start over.
+constexpr size_t kMostSeen = 4096;
+
 void wait_for(const c10::cuda::CUDAStream& waiting, const c10::cuda::CUDAStream& earlier) {
   at::cuda::CUDAEvent event;
   event.record(earlier);
@@ -43,41 +46,56 @@ void wait_for(const c10::cuda::CUDAStream& waiting, const c10::cuda::CUDAStream&
 
 StepGraphs::StepGraphs(const Options& options) : options_(options) {
   if (options_.capacity < 1) fail_usage("graphs: want room for at least 1, got {}", options_.capacity);
+  if (options_.eager_runs < 1)
+    fail_usage("graphs: want at least 1 eager run before a capture, got {}", options_.eager_runs);
   if (!options_.device.is_cuda()) options_.graphs = Graphs::kOff;
   if (options_.graphs == Graphs::kOn && !options_.pool)
     options_.pool = std::make_shared<GraphPool>(options_.device);
 }
 
-void StepGraphs::run(const std::string& key, const std::function<void()>& body,
-                     const std::function<std::vector<at::Tensor>()>& state) {
+void StepGraphs::run(const std::string& key, const std::function<void()>& body) {
   if (options_.graphs == Graphs::kOff) return body();
   const auto found = std::ranges::find(kept_, key, &Captured::key);
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
+  } else if (is_due(key)) {
+    capture(key, body);
   } else {
-    capture(key, body, state());
+    return run_eagerly(body);
   }
   kept_.front().graph->replay();
 }
 
-void StepGraphs::capture(const std::string& key, const std::function<void()>& body,
-                         const std::vector<at::Tensor>& state) {
-  const auto began = std::chrono::steady_clock::now();
-  while (std::ssize(kept_) >= options_.capacity) kept_.pop_back();
+// Counts the use; a key that is due is forgotten, as it will have a graph.
+bool StepGraphs::is_due(const std::string& key) {
+  if (seen_.size() > kMostSeen) seen_.clear();
+  const auto place = seen_.try_emplace(key, 0).first;
+  if (place->second++ < options_.eager_runs) return false;
+  seen_.erase(place);
+  return true;
+}
+
+// On the stream of captures, as workspaces belong to a stream.
+void StepGraphs::run_eagerly(const std::function<void()>& body) {
   const c10::cuda::CUDAGuard device(options_.device);
   const c10::cuda::CUDAStream caller = c10::cuda::getCurrentCUDAStream(options_.device.index());
   const c10::cuda::CUDAStream side = options_.pool->stream;
-  Captured captured{.key = key, .graph = std::make_unique<at::cuda::CUDAGraph>()};
   wait_for(side, caller);
   {
     const c10::cuda::CUDAStreamGuard guard(side);
-    std::vector<at::Tensor> saved;
-    for (const at::Tensor& tensor : state) saved.push_back(tensor.detach().clone());
-    body();  // what cuDNN and cuBLAS make at first use, plans and workspaces, must not be made while
-             // capturing
-    for (size_t i = 0; i < state.size(); ++i) state[i].detach().copy_(saved[i]);
-    saved.clear();
-    side.synchronize();
+    body();
+  }
+  wait_for(caller, side);
+  num_eager_ += 1;
+}
+
+void StepGraphs::capture(const std::string& key, const std::function<void()>& body) {
+  const auto began = std::chrono::steady_clock::now();
+  while (std::ssize(kept_) >= options_.capacity) kept_.pop_back();
+  Captured captured{.key = key, .graph = std::make_unique<at::cuda::CUDAGraph>()};
+  {
+    const c10::cuda::CUDAGuard device(options_.device);
+    const c10::cuda::CUDAStreamGuard guard(options_.pool->stream);
     captured.graph->capture_begin(options_.pool->id);
     try {
       body();
@@ -90,7 +108,6 @@ void StepGraphs::capture(const std::string& key, const std::function<void()>& bo
     }
     captured.graph->capture_end();
   }
-  wait_for(caller, side);
   kept_.push_front(std::move(captured));
   num_captures_ += 1;
   capture_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -106,17 +123,12 @@ StepGraphs::StepGraphs(const Options& options) : options_(options) {
   options_.graphs = Graphs::kOff;
 }
 
-void StepGraphs::run(const std::string&, const std::function<void()>& body,
-                     const std::function<std::vector<at::Tensor>()>&) {
+void StepGraphs::run(const std::string&, const std::function<void()>& body) {
   body();
 }
 
 #endif
 
 StepGraphs::~StepGraphs() = default;
-
-void StepGraphs::clear() {
-  kept_.clear();
-}
 
 }  // namespace espalier::train

@@ -1,21 +1,23 @@
-// Runs a step as a captured CUDA graph: captured once for everything it depends on, then replayed.
+// Runs a step as a captured CUDA graph: eagerly at first, captured once it comes again, then replayed.
 //
 // Kept true:
-// - Capturing trains nothing: the step warms up on the real tensors, which are put back afterwards.
+// - A run is one step, whichever way it is done. The eager one makes what is made at first use (plans,
+//   handles, workspaces), on the stream that is captured later; capturing executes nothing and waits for
+//   nobody.
 // - A step is captured as a whole or not at all: what waits for the device, or reads it, is an error.
 // - Graphs share one pool of memory, which is safe while they run one after the other and leave nothing
 //   there that a later one reads.
 // On the CPU, and where graphs are not wanted, the step just runs.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace espalier::train {
 
@@ -27,35 +29,39 @@ class GraphPool;
 class StepGraphs {
  public:
   struct Options {
-    at::Device device = at::kCPU;
+    c10::Device device = c10::kCPU;
     Graphs graphs = Graphs::kOn;  // off on the CPU anyway
     int64_t capacity = 8;         // graphs kept; the one that was not used for longest goes first
+    // Of a key before it is captured, at least 1. A capture costs the host about what an eager run does: so
+    // whoever captures at the second use pays at most about twice what the best choice would have cost,
+    // however often the key comes.
+    int64_t eager_runs = 1;
     std::shared_ptr<GraphPool> pool = nullptr;  // of another one's graphs(); none: its own
   };
   explicit StepGraphs(const Options& options);
   ~StepGraphs();
 
-  // Runs the body once. key: all that the captured body depends on. state: every tensor that the body changes
-  // and that a later step reads; asked for before a capture only.
-  void run(const std::string& key, const std::function<void()>& body,
-           const std::function<std::vector<at::Tensor>()>& state);
-
-  void clear();  // addresses have changed
+  // Runs the body once. key: all that the captured body depends on. A key whose graph went starts over.
+  void run(const std::string& key, const std::function<void()>& body);
 
   bool is_capturing() const { return options_.graphs == Graphs::kOn; }
   int64_t num_captures() const { return num_captures_; }
-  double capture_seconds() const { return capture_seconds_; }  // of all of them, warm-up included
+  double capture_seconds() const { return capture_seconds_; }  // of all of them: of the host
+  int64_t num_eager() const { return num_eager_; }             // runs of keys that were not captured yet
   int64_t num_kept() const { return static_cast<int64_t>(kept_.size()); }
   const std::shared_ptr<GraphPool>& pool() const { return options_.pool; }
 
  private:
   struct Captured;
 
-  void capture(const std::string& key, const std::function<void()>& body,
-               const std::vector<at::Tensor>& state);
+  bool is_due(const std::string& key);
+  void run_eagerly(const std::function<void()>& body);
+  void capture(const std::string& key, const std::function<void()>& body);
 
   Options options_;
-  std::list<Captured> kept_;  // the last used first
+  std::list<Captured> kept_;             // the last used first
+  std::map<std::string, int64_t> seen_;  // eager runs of keys that have no graph
+  int64_t num_eager_ = 0;
   int64_t num_captures_ = 0;
   double capture_seconds_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "espalier/train/step_metrics.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -39,10 +40,20 @@ void StepMetrics::add_loss_scale(const at::Tensor& skipped, const at::Tensor& sc
   row(kScale).copy_(scales);
 }
 
-// At most one entry a lane, so the sum picks it; by selection, since an empty entry may hold anything.
-void StepMetrics::add_slot_norms(int64_t slot, const at::Tensor& entries, const at::Tensor& norms) {
-  const at::Tensor is_there = entries.unsqueeze(1) == lanes_;  // [E,L]
-  row(kFirstSlot + slot).add_(at::where(is_there, norms.unsqueeze(1), 0).sum(0));
+// All stacks of a slot in one pass: a lane has one entry in all of them at most, so the sum picks it. By
+// selection, since an empty entry may hold anything.
+void StepMetrics::add_seed_norms(const SeedNorms& norms) {
+  for (size_t slot = 0; slot < norms.size(); ++slot) {
+    if (norms[slot].empty()) continue;
+    std::vector<at::Tensor> entries, values;
+    for (const StackNorms& stack : norms[slot]) {
+      entries.push_back(stack.entries);
+      values.push_back(stack.norms);
+    }
+    const at::Tensor is_there = at::cat(entries).unsqueeze(1) == lanes_;  // [E,L]
+    const at::Tensor picked = at::where(is_there, at::cat(values).unsqueeze(1), 0);
+    row(kFirstSlot + static_cast<int64_t>(slot)).add_(picked.sum(0));
+  }
 }
 
 std::vector<LaneMetrics> StepMetrics::means(const at::Tensor& copied, int64_t num_steps) {

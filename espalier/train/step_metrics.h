@@ -23,6 +23,13 @@ struct LaneMetrics {
   std::vector<double> slots;  // [S] gradient norm of the seed in each slot; 0 where there is none
 };
 
+// The gradient norms of one stack of seeds.
+struct StackNorms {
+  at::Tensor entries;  // [E] i64: the lane of each, -1 empty
+  at::Tensor norms;    // [E]
+};
+using SeedNorms = std::vector<std::vector<StackNorms>>;  // of the stacks in each slot, [S]
+
 class StepMetrics {
  public:
   StepMetrics(int64_t lanes, int64_t slots, at::Device device);
@@ -34,8 +41,7 @@ class StepMetrics {
   void add_host_norms(const at::Tensor& norms);
   void add_non_finite(const at::Tensor& lanes);  // bool
   void add_loss_scale(const at::Tensor& skipped, const at::Tensor& scales);
-  // norms [E] of the seeds in a slot; entries [E] i64: the lane of each, -1 empty.
-  void add_slot_norms(int64_t slot, const at::Tensor& entries, const at::Tensor& norms);
+  void add_seed_norms(const SeedNorms& norms);
 
   // What sums() holds, row by row; then the gradient norm of the seed in each slot.
   enum Row : int64_t {

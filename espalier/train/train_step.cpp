@@ -62,8 +62,12 @@ at::Tensor TrainStep::learning_rates() const {
 }
 
 void TrainStep::run() {
-  graphs_.run(population_.signature(), [this] { body(); }, [this] { return state(); });
+  graphs_.run(key(), [this] { body(); });
   steps_done_ += 1;
+}
+
+std::string TrainStep::key() const {
+  return population_.signature() + (gathers_seed_norms_ ? "" : ", no norms of seeds");
 }
 
 void TrainStep::run_eagerly() {
@@ -120,6 +124,7 @@ void TrainStep::update(const at::Tensor& losses) {
   const at::Tensor is_sound = at::isfinite(losses);  // [L] bool
   const at::Tensor unscale = loss_scale_ ? loss_scale_->inverse() : at::Tensor();
   at::Tensor may_move;  // [L] bool: lanes that are updated
+  SeedNorms seed_norms(static_cast<size_t>(population_.num_slots()));
   for (const OptimizedGroup& each : optimizers_.groups()) {
     // An empty entry takes what lane 0 has, and is frozen.
     const at::Tensor lanes = each.is_host() ? at::Tensor() : each.group.entries.clamp_min(0);  // [E] i64
@@ -145,13 +150,25 @@ void TrainStep::update(const at::Tensor& losses) {
       metrics_.add_non_finite(failed.logical_and(is_active_));
       each.optimizer->step(may_move);
     } else {
-      if (each.is_seed()) metrics_.add_slot_norms(each.group.slot, each.group.entries, norms);
+      if (each.is_seed())
+        seed_norms[static_cast<size_t>(each.group.slot)].push_back({each.group.entries, norms});
       each.optimizer->step(
           of_entries(may_move).logical_and(has_gradients).logical_and_(each.group.frozen.logical_not()));
     }
   }
+  if (gathers_seed_norms_) metrics_.add_seed_norms(seed_norms);
   batch_.advance();
   step_.add_(1);
+}
+
+void TrainStep::visit_state(StateArchive& archive) {
+  archive.tensor("sums", metrics_.sums());
+  archive.tensor("position", batch_.position);
+  archive.tensor("step", step_);
+  archive.tensor("peak_rates", peak_rates_);
+  archive.tensor("is_active", is_active_);
+  if (loss_scale_) loss_scale_->visit_state(archive);
+  archive.value("steps_done", steps_done_);
 }
 
 std::vector<at::Tensor> TrainStep::state() {

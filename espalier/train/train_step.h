@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "espalier/core/layout.h"
@@ -24,6 +25,7 @@
 #include "espalier/train/lane_optimizers.h"
 #include "espalier/train/learning_rate.h"
 #include "espalier/train/loss_scale.h"
+#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 #include "espalier/train/step_metrics.h"
 
@@ -56,6 +58,9 @@ class TrainStep {
   // Between epochs, after Population::apply().
   void follow(const grow::GrowthReport& report) { optimizers_.follow(report); }
 
+  // Between epochs: whether steps add up the gradient norms of seeds. They do at first.
+  void gather_seed_norms(bool wanted) { gathers_seed_norms_ = wanted; }
+
   // One step, replayed where graphs are on.
   void run();
   // The same without a graph.
@@ -77,16 +82,20 @@ class TrainStep {
 
   at::Device device() const { return batch_.device(); }
   LaneOptimizers& optimizers() { return optimizers_; }
+  const GatherBuffers& batch() const { return batch_; }  // the last one
   const StepGraphs& graphs() const { return graphs_; }
   const RateSchedule& schedule() const { return schedule_; }
   at::Tensor learning_rates() const;  // [L] f32 device: of the step that comes
 
-  // Every tensor that a step changes and a later one reads.
+  // Every tensor that a step changes and a later one reads: to be put back after steps that only measure.
   std::vector<at::Tensor> state();
+  // All that a checkpoint needs besides the population's values and the optimisers' state.
+  void visit_state(StateArchive& archive);
 
  private:
   void body();
-  at::Tensor gradients();  // writes them; returns the losses, [L]
+  std::string key() const;  // all that a captured step depends on
+  at::Tensor gradients();   // writes them; returns the losses, [L]
   void update(const at::Tensor& losses);
 
   grow::Population& population_;
@@ -100,6 +109,7 @@ class TrainStep {
   at::Tensor is_active_;   // [L] bool
   at::Tensor step_;        // [1] f64: of the whole run, from 0
   int64_t steps_done_ = 0;
+  bool gathers_seed_norms_ = true;
   StepGraphs graphs_;  // last: its graphs are gone before what they write to
 };
 

@@ -31,13 +31,6 @@ std::string printable(std::string_view text, size_t limit) {
   return out;
 }
 
-std::string seconds_text(double seconds) {
-  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
-  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
-  const auto minutes = static_cast<int64_t>(seconds / 60);
-  return minutes < 120 ? fmt::format("{} min", minutes) : fmt::format("{:.1f} h", seconds / 3600);
-}
-
 class Printer {
  public:
   explicit Printer(ProgressStyle style)
@@ -204,6 +197,13 @@ ProgressStyle stderr_style(ColorChoice color) {
 Progress make_progress(ProgressStyle style) {
   return [printer = std::make_shared<Printer>(std::move(style))](
              std::string_view what, int64_t done, int64_t total) { printer->report(what, done, total); };
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  const auto minutes = static_cast<int64_t>(seconds / 60);
+  return minutes < 120 ? fmt::format("{} min", minutes) : fmt::format("{:.1f} h", seconds / 3600);
 }
 
 std::string short_count(int64_t count) {

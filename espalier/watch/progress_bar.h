@@ -33,6 +33,9 @@ ProgressStyle stderr_style(ColorChoice color);
 // What is still open when the last copy of the function is gone is closed then.
 Progress make_progress(ProgressStyle style);
 
+// 7.5 s, 95 s, 12 min, 2.5 h.
+std::string seconds_text(double seconds);
+
 // 950, 12.3k, 153.6M: counts of samples or bytes in a few columns.
 std::string short_count(int64_t count);
 

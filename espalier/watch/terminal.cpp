@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
@@ -38,6 +39,16 @@ bool is_interactive(int descriptor) {
   return isatty(descriptor) == 1 && environment("TERM") != "dumb";
 }
 
+bool locale_is_utf8() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string value(environment(name));
+    if (value.empty()) continue;
+    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
+    return value.find("utf-8") != value.npos || value.find("utf8") != value.npos;
+  }
+  return false;
+}
+
 int columns(int descriptor) {
   constexpr int kUsual = 80;
   constexpr int kLeast = 20;
@@ -58,7 +69,7 @@ size_t display_columns(std::string_view text) {
 
 std::string painted(std::string_view text, Color color, bool is_colored) {
   if (!is_colored) return std::string(text);
-  constexpr std::string_view kCodes[] = {"31", "32", "33", "1"};
+  constexpr std::string_view kCodes[] = {"31", "32", "33", "34", "35", "36", "1", "2"};
   return fmt::format("\033[{}m{}\033[0m", kCodes[static_cast<size_t>(color)], text);
 }
 

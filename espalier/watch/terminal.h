@@ -19,13 +19,16 @@ bool uses_color(ColorChoice choice, int descriptor);
 // A line may be drawn over: a terminal, and not a "dumb" one.
 bool is_interactive(int descriptor);
 
+// Whether text there may be UTF-8: as the first of LC_ALL, LC_CTYPE and LANG that is set says.
+bool locale_is_utf8();
+
 // Columns of the terminal, or of COLUMNS, or 80; at least 20.
 int columns(int descriptor);
 
 // Columns that a text takes, one a code point: good enough for names of files and classes.
 size_t display_columns(std::string_view text);
 
-enum class Color : uint8_t { kRed, kGreen, kYellow, kBold };
+enum class Color : uint8_t { kRed, kGreen, kYellow, kBlue, kMagenta, kCyan, kBold, kDim };
 
 // The text in a colour, or as it is.
 std::string painted(std::string_view text, Color color, bool is_colored);

@@ -333,16 +333,6 @@ class Ppo(Case):
             names = {event.get("name") for event in json.load(trace)["traceEvents"]}
         self.assertTrue(any(name and name.startswith("aten::") for name in names))
 
-    def test_a_terminal_shows_the_networks_in_place(self):
-        code, text = self.train(run_on_terminal, "--rounds", "1")
-        self.assertEqual(code, 0, text)
-        self.assertIn("round 1/1, step 4/4", text)
-        self.assertIn("\033[3A", text)  # a title and two networks
-        os.rename(self.path("run"), self.path("before"))
-        code, text = self.train(run_on_terminal, "--rounds", "1", "--no-tui")
-        self.assertEqual(code, 0, text)
-        self.assertNotIn("\033[3A", text)
-
     def test_prints_the_configuration_that_it_reads_again(self):
         printed = self.train(run, "--rounds", "7", "--slots", "r0c0", "--print-config")
         self.assertEqual(printed.returncode, 0, printed.stderr)

@@ -23,7 +23,8 @@ TEST(Crc32c, IsWhatTheStandardSays) {
 TEST(Crc32c, OfPiecesIsThatOfTheWhole) {
   const std::string_view text = "a stream may be summed piece by piece, wherever it is cut";
   for (size_t cut = 0; cut <= text.size(); ++cut)
-    EXPECT_EQ(crc32c(bytes_of(text.substr(cut)), crc32c(bytes_of(text.substr(0, cut)))), crc32c(bytes_of(text)))
+    EXPECT_EQ(crc32c(bytes_of(text.substr(cut)), crc32c(bytes_of(text.substr(0, cut)))),
+              crc32c(bytes_of(text)))
         << "cut at " << cut;
 }
 

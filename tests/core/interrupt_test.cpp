@@ -1,6 +1,7 @@
 #include "espalier/core/interrupt.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -33,6 +34,17 @@ TEST(InterruptDeathTest, EndsTheProcessAtTheSecondSignal) {
         std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(130), "stopping");
+}
+
+TEST(InterruptDeathTest, LetsTheSecondSignalActALastTimeAndTheFirstBeSilent) {
+  EXPECT_EXIT(
+      {
+        catch_interrupts();
+        set_last_act([] { [[maybe_unused]] const auto written = write(STDERR_FILENO, "given back", 10); });
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), "^given back$");
 }
 
 TEST(InterruptDeathTest, KeepsASignalIgnoredThatWasIgnoredBefore) {

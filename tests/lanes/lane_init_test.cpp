@@ -1,7 +1,11 @@
 #include "espalier/lanes/lane_init.h"
 
 #include "tests/lanes/lane_compare.h"
+#include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#if ESPALIER_WITH_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#endif
 
 namespace espalier::lanes {
 namespace {
@@ -57,6 +61,40 @@ TEST(LaneInit, KeepsItsValuesForAllTime) {
   const double first = values[0][0].item<double>(), last = values[0][4].item<double>();
   EXPECT_DOUBLE_EQ(first, -0.9590654403436929);
   EXPECT_DOUBLE_EQ(last, -0.700037406058982);
+}
+
+// Drawn by a kernel there: no value may differ, whatever the shape, the layout and which lanes these are.
+TEST(LaneInitCuda, GivesTheBitsOfTheCpu) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  using Sizes = std::vector<int64_t>;
+  for (const Sizes& sizes : {Sizes{3, 5, 4, 3, 3}, Sizes{1, 1, 1, 1, 1}, Sizes{2, 31, 33}, Sizes{7, 1031},
+                             Sizes{5}, Sizes{0, 4}, Sizes{2, 0, 4}})
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      const InitKey key{.seed = 0x123456789abcdef, .parameter = "block1.conv.weight", .first_lane = 6};
+      const at::Tensor here = zero_lanes(sizes, type),
+                       there = zero_lanes(sizes, here.options().device(at::kCUDA));
+      const at::Tensor plain = at::zeros(sizes, there.options());
+      init_uniform_(here, 0.37, key);
+      init_uniform_(there, 0.37, key);
+      init_uniform_(plain, 0.37, key);
+      testing::expect_same_bits(there.cpu(), here, "lanes");
+      testing::expect_same_bits(plain.cpu(), here, "row-major");
+      if (here.numel() > 0) {
+        init_uniform_(there.slice(0, 0, 1), 0.37, key);
+        testing::expect_same_bits(there.cpu(), here, "one lane alone");
+      }
+    }
+}
+
+TEST(LaneInitCuda, NeitherWaitsNorCopies) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+#if ESPALIER_WITH_CUDA
+  const at::Tensor weight = zero_lanes({2, 5, 4, 3, 3}, at::TensorOptions(at::kCUDA));
+  auto& state = c10::cuda::warning_state();
+  state.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  EXPECT_NO_THROW(init_kaiming_uniform_(weight, {.seed = 1, .parameter = "w"}));
+  state.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+#endif
 }
 
 TEST(LaneInit, NamesTheArgumentThatItRefuses) {

@@ -82,6 +82,28 @@ TEST(Environments, ReadEachEpochOnce) {
   EXPECT_EQ(environments.buffer().num_reads(), options.population.epochs);
 }
 
+TEST(Environments, ArePlannedForTheDeviceThatTheyLiveOn) {
+  PpoJobOptions options = small_ppo(6);
+  const auto bytes_of = [&](const std::string& devices, Growth growth) {
+    options.devices = devices;
+    const DeviceName device = data::choose_device("cpu");
+    return plan_environments(options, device, small_environments(options)(device), growth).total_bytes();
+  };
+  const int64_t grown = bytes_of("cpu", Growth::kSeeds);
+  EXPECT_GT(grown, bytes_of("cpu", Growth::kNone));
+  EXPECT_EQ(grown, bytes_of("cpu,cpu", Growth::kSeeds)) << "they share it";
+  options.population.lanes = 3;
+  EXPECT_LT(bytes_of("cpu", Growth::kSeeds), grown);
+}
+
+TEST(Environments, NameTheirOwnFlagWhereABatchIsTooLarge) {
+  PpoJobOptions options = small_ppo(2);
+  options.population.batch_flag = PpoJobOptions().population.batch_flag;
+  options.population.batch = 100;
+  EXPECT_ERROR(Environments(options, small_environments(options)), UsageError, "--batch-per-env 100",
+               "2 networks", "40 samples");
+}
+
 TEST(Environments, RefuseMoreDevicesThanNetworksAndSlotsThatAreNone) {
   PpoJobOptions options = small_ppo(2);
   options.devices = "cpu,cpu,cpu";

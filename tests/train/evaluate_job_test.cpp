@@ -36,6 +36,10 @@ TEST(Evaluate, PlaysTheSameEpisodesUnderEveryController) {
   EXPECT_EQ(scores[1].gain_over(scores[0]).half_width, 0);
   for (const double added : scores[0].added) EXPECT_EQ(added, 0);
   EXPECT_NE(scores[2].returns, scores[0].returns);
+  const std::vector<double>& returns = scores[2].returns;  // two episodes of two networks
+  const Interval by_hand = interval_of({(returns[0] + returns[1]) / 2, (returns[2] + returns[3]) / 2});
+  EXPECT_NEAR(scores[2].interval(returns).mean, by_hand.mean, 1e-12);
+  EXPECT_NEAR(scores[2].interval(returns).half_width, by_hand.half_width, 1e-9);
 }
 
 TEST(Evaluate, LoadsAPolicyThatLearnsNothingMore) {

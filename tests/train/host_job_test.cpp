@@ -73,10 +73,22 @@ TEST_F(HostJobTest, RefusesToTrainOnNothingAndNamesTheNumber) {
   EXPECT_ERROR(run_host_job(options_, {}), UsageError, "--batch 55", "54");
 }
 
-TEST_F(HostJobTest, RefusesAFolderThatHoldsARun) {
+TEST_F(HostJobTest, RefusesAFolderThatHoldsAnotherRun) {
   options_.epochs = 1;
   run_host_job(options_, {});
-  EXPECT_ERROR(run_host_job(options_, {}), Error, "holds a run already", "--run-dir");
+  const auto lines = metrics(options_.run_dir);
+  EXPECT_NO_THROW(run_host_job(options_, {}));  // the same: finished already
+  EXPECT_EQ(metrics(options_.run_dir).size(), lines.size());
+  options_.seed = 5;
+  EXPECT_ERROR(run_host_job(options_, {}), UsageError, "holds another run", "seed was 0, now 5", "--run-dir");
+  options_.restart = "fresh";
+  EXPECT_NO_THROW(run_host_job(options_, {}));
+}
+
+TEST_F(HostJobTest, LeavesNothingWhereItNeverBegan) {
+  options_.batch = 55;
+  EXPECT_THROW(run_host_job(options_, {}), UsageError);
+  EXPECT_FALSE(fs::exists(options_.run_dir));
 }
 
 TEST_F(HostJobTest, AsksForAFieldWhereThereAreSeveral) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
+
 namespace espalier::train {
 namespace {
 
@@ -21,6 +24,18 @@ TEST(Interval, IsThatOfAFewNumbersByHand) {
   EXPECT_NEAR(interval.half_width, 4.3027 / 1.7320508, 1e-4);
   EXPECT_EQ(interval_of({5}).half_width, 0);
   EXPECT_EQ(interval_of({}).mean, 0);
+}
+
+// Twenty networks that all did alike in an episode are one observation, not twenty.
+TEST(Interval, CountsAGroupOnce) {
+  const Interval grouped = interval_over_groups({1, 1, 2, 2, 3, 3}, 2);
+  EXPECT_DOUBLE_EQ(grouped.mean, 2);
+  EXPECT_NEAR(grouped.half_width, 4.3027 / 1.7320508, 1e-4);
+  const Interval spread = interval_over_groups({0, 2, 1, 3, 2, 4}, 2);
+  EXPECT_DOUBLE_EQ(spread.half_width, grouped.half_width) << "what is within a group does not matter";
+  EXPECT_DOUBLE_EQ(interval_over_groups({1, 2, 3}, 3).half_width, interval_of({1, 2, 3}).half_width);
+  EXPECT_EQ(interval_over_groups({}, 2).mean, 0);
+  EXPECT_ERROR(interval_over_groups({1, 2, 3}, 2), Error, "3 values", "groups of 2");
 }
 
 }  // namespace

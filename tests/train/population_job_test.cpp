@@ -67,7 +67,7 @@ TEST_F(PopulationJobTest, GivesTheSameNumbersTwiceAndPutsTorchBackAsItWas) {
     run_population_job(options_, {});
     runs[i] = metrics(options_.run_dir);
     for (auto& line : runs[i])
-      for (const char* time : {"seconds", "capture_seconds"}) line.erase(time);
+      for (const char* time : {"seconds", "time/capture_seconds"}) line.erase(time);
   }
   EXPECT_EQ(runs[0], runs[1]);
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
@@ -86,8 +86,8 @@ TEST_F(PopulationJobTest, SaysWhatAnotherMemoryFormatCosts) {
   const auto lines = metrics(options_.run_dir);
   ASSERT_EQ(lines.size(), 2u * 3u + 1u + 3u);
   EXPECT_EQ(lines[3]["memory_format"], "contiguous");
-  EXPECT_EQ(lines[3]["step_ms"].get<double>(), told[0].step_ms);
-  EXPECT_EQ(lines[3]["channels_last_step_ms"].get<double>(), *told[0].channels_last_ms);
+  EXPECT_EQ(lines[3]["time/step_ms"].get<double>(), told[0].step_ms);
+  EXPECT_EQ(lines[3]["time/channels_last_step_ms"].get<double>(), *told[0].channels_last_ms);
 }
 
 TEST_F(PopulationJobTest, ComparesNothingInChannelsLast) {

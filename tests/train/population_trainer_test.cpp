@@ -103,6 +103,36 @@ TEST(PopulationTrainer, MeasuresWhatASeedContributesAndHowItLearns) {
   EXPECT_EQ(controller->seen.back().accuracies.size(), 6u);
 }
 
+TEST(PopulationTrainer, TellsGradientNormsAsOftenAsItIsAskedAndWhereverAGateNeedsOne) {
+  PopulationOptions options = small_options(2);
+  options.epochs = 10;
+  PopulationTrainer always(options, small_setup(options, full_life(1)));
+  std::vector<EpochRecord> told;
+  for (int epoch = 1; epoch <= 10; ++epoch) told.push_back(always.train_epoch());
+  for (const int64_t every : {0, 3}) {
+    options.telemetry_every = every;
+    PopulationTrainer trainer(options, small_setup(options, full_life(1)));
+    int64_t num_told = 0, num_untold = 0;
+    for (size_t epoch = 0; epoch < told.size(); ++epoch) {
+      SCOPED_TRACE("every " + std::to_string(every) + ", epoch " + std::to_string(epoch));
+      const EpochRecord record = trainer.train_epoch();
+      EXPECT_EQ(record.lanes[1].trained.loss, told[epoch].lanes[1].trained.loss) << "it trains alike";
+      const SlotReport &slot = record.lanes[1].slots[0], &full = told[epoch].lanes[1].slots[0];
+      EXPECT_EQ(slot.state.stage, full.state.stage);
+      const bool is_due = every > 0 && static_cast<int64_t>(epoch) % every == 0;
+      const bool is_gated =
+          slot.state.stage == SeedStage::kTraining || slot.state.stage == SeedStage::kHolding;
+      const bool is_told = full.measured.gradient_norm && (is_due || is_gated);
+      EXPECT_EQ(slot.measured.gradient_norm, is_told ? full.measured.gradient_norm : std::nullopt);
+      EXPECT_EQ(slot.measured.gradient_ratio, is_told ? full.measured.gradient_ratio : std::nullopt);
+      num_told += is_told;
+      num_untold += full.measured.gradient_norm && !is_told;
+    }
+    EXPECT_GT(num_told, 0);
+    EXPECT_GT(num_untold, 0);
+  }
+}
+
 TEST(PopulationTrainer, RollsALaneBackAtHalfItsRateAndNoOtherNotices) {
   const PopulationOptions options = small_options(3);
   PopulationTrainer sound(options, small_setup(options)), broken(options, small_setup(options));

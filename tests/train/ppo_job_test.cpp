@@ -58,10 +58,11 @@ TEST_F(PpoJobTest, WritesALineAStepAndLaneAndOneARoundByTheNamesPeopleKnow) {
   const auto& round = lines[8];
   EXPECT_NEAR(round["charts/episodic_return"].get<double>(), (sum + other) / 2, 1e-9);
   EXPECT_EQ(round["charts/episodic_length"], 3);
-  for (const char* name : {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss",
-                           "losses/entropy", "losses/old_approx_kl", "losses/approx_kl", "losses/clipfrac",
-                           "losses/explained_variance", "rewards/accuracy", "rewards/end",
-                           "lanes/validation_accuracy", "growth/seeds_kept", "time/update_seconds"})
+  for (const char* name :
+       {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss", "losses/entropy",
+        "losses/old_approx_kl", "losses/approx_kl", "losses/clipfrac", "losses/explained_variance",
+        "rewards/accuracy", "rewards/end", "lanes/validation_accuracy", "growth/seeds_kept",
+        "time/update_seconds", "time/train_ms", "time/validation_ms", "time/act_ms"})
     EXPECT_TRUE(round.contains(name)) << name;
   EXPECT_EQ(lines.back()["rounds"], 2);
   EXPECT_TRUE(fs::exists(result.policy));
@@ -78,7 +79,7 @@ TEST_F(PpoJobTest, GoesOnWithTheRoundAfterTheLastThatWasSaved) {
   options_.save = folder_ / "saved.safetensors";
   run_ppo_job(options_, {});
   options_.population.run_dir = folder_ / "second";
-  options_.resume = options_.save;
+  options_.population.resume = options_.save;
   options_.rounds = 3;
   const PpoResult second = run_ppo_job(options_, {});
   EXPECT_EQ(second.rounds, 1);

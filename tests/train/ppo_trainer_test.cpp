@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "espalier/core/error.h"
 #include "tests/support/host_reads.h"
 #include "tests/support/message.h"
@@ -135,6 +137,58 @@ TEST(PpoTrainer, RefusesToSaveOrResumeWhatDoesNotLearn) {
   EXPECT_FALSE(trainer.train_round().diagnostics);
   EXPECT_ERROR(trainer.save("anywhere"), UsageError, "--save", "heuristic");
   EXPECT_ERROR(trainer.resume("anywhere"), UsageError, "--resume", "heuristic");
+}
+
+TEST(PpoTrainer, ShowsThePolicyTheGradientNormsThatItReports) {
+  for (const int64_t every : {1, 0, 4}) {
+    PpoJobOptions options = small_ppo(4);
+    options.population.epochs = 14;
+    options.population.telemetry_every = every;
+    PpoTrainer trainer(options, small_environments(options));
+    int64_t num_told = 0, num_untold = 0;
+    const auto compare = [&](int64_t, const EpochRecord& epoch, const std::vector<RewardTerms>&) {
+      const at::Tensor shown = trainer.policy()->acting().signs().slots.select(
+          2, static_cast<int64_t>(policy::SlotSign::kGradientNorm));  // [L,S]
+      for (const LaneRecord& lane : epoch.lanes)
+        for (size_t slot = 0; slot < lane.slots.size(); ++slot) {
+          const SlotReport& report = lane.slots[slot];
+          if (!holds_seed(report.state.stage) || report.state.stage == SeedStage::kGerminated) continue;
+          const auto value = shown[lane.lane][static_cast<int64_t>(slot)].item<float>();
+          if (report.measured.gradient_norm) {
+            EXPECT_FLOAT_EQ(value, static_cast<float>(*report.measured.gradient_norm));
+          } else {
+            EXPECT_TRUE(std::isnan(value)) << "every " << every << ", step " << epoch.epoch;
+          }
+          (report.measured.gradient_norm ? num_told : num_untold) += 1;
+          // A policy that has learned nothing seldom goes on; without it no seed would be past TRAINING.
+          grow::Lifecycle& lifecycle = trainer.environments().trainer(0).lifecycle();
+          const SlotState& now = lifecycle.at(lane.lane, static_cast<int64_t>(slot));  // it may have been pruned
+          if (now.stage == SeedStage::kTraining && now.steps_in_stage >= 3)
+            lifecycle.act(lane.lane, {.op = SeedOp::kAdvance, .slot = static_cast<int32_t>(slot)},
+                          report.measured);
+        }
+    };
+    for (int round = 0; round < 2; ++round) trainer.train_round({}, compare);
+    EXPECT_GT(num_told, 0);
+    if (every != 1) {
+      EXPECT_GT(num_untold, 0);
+    }
+  }
+}
+
+TEST(PpoTrainer, TimesTheStepsThatItIsToldTo) {
+  PpoJobOptions options = small_ppo(2);
+  options.population.time_every = 4;
+  PpoTrainer timed(options, small_environments(options));
+  for (int round = 0; round < 2; ++round) {
+    const PartTimes times = timed.train_round().episode.times;
+    // 6 steps a round: the first and the fifth of one, the third of the next.
+    for (const int64_t count : times.count) EXPECT_EQ(count, round == 0 ? 2 : 1);
+    EXPECT_GT(times.mean_ms(StepPart::kTrain).value(), 0);
+  }
+  options.timing = false;
+  PpoTrainer untimed(options, small_environments(options));
+  EXPECT_FALSE(untimed.train_round().episode.times.mean_ms(StepPart::kTrain));
 }
 
 TEST(PpoTrainer, ReadsNothingOnTheHostBeforeItsOneCopy) {

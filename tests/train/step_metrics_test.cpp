@@ -28,10 +28,13 @@ TEST(StepMetrics, TakesMeansOverTheSamplesAndTheSteps) {
 
 TEST(StepMetrics, FindsTheLaneOfEveryEntryAndReadsNoEmptyOne) {
   StepMetrics metrics(4, 2, at::kCPU);
-  metrics.add_slot_norms(1, at::tensor({3, -1, 0, -1}, at::kLong), at::tensor({0.5, double(kNaN), 2.0, 7.0}));
+  metrics.add_seed_norms({{},
+                          {{at::tensor({3, -1, 0, -1}, at::kLong), at::tensor({0.5, double(kNaN), 2.0, 7.0})},
+                           {at::tensor({-1, 2}, at::kLong), at::tensor({double(kNaN), 4.0})}}});
   const auto lanes = metrics.read(1);
   EXPECT_EQ(lanes[0].slots, (std::vector<double>{0, 2}));
   EXPECT_EQ(lanes[1].slots, (std::vector<double>{0, 0}));
+  EXPECT_EQ(lanes[2].slots, (std::vector<double>{0, 4}));
   EXPECT_EQ(lanes[3].slots, (std::vector<double>{0, 0.5}));
 }
 

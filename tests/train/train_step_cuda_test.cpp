@@ -86,21 +86,27 @@ TEST(TrainStepCuda, CapturesAgainOnlyWhereTheSignatureIsNew) {
     trainer.train_epoch();
     signatures.insert(trainer.population().signature());
     EXPECT_EQ(trainer.step().graphs().num_captures(), std::ssize(signatures));
+    EXPECT_EQ(trainer.step().graphs().num_eager(), std::ssize(signatures));
   }
   EXPECT_GT(trainer.step().graphs().capture_seconds(), 0);
 }
 
-TEST(TrainStepCuda, TrainsNothingWhileItCaptures) {
+// The first run is eager, the second captures, the third only replays: each is one step.
+TEST(TrainStepCuda, MakesOneStepARunWhetherItCapturesOrNot) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const PopulationOptions with = on_cuda(2, true), without = on_cuda(2, false);
   PopulationTrainer replayed(with, small_setup(with)), eager(without, small_setup(without));
-  for (PopulationTrainer* trainer : {&replayed, &eager}) {
-    trainer->step().begin_epoch(0);
-    trainer->step().run();
+  for (PopulationTrainer* trainer : {&replayed, &eager}) trainer->step().begin_epoch(0);
+  for (int64_t run = 1; run <= 3; ++run) {
+    replayed.step().run();
+    eager.step().run();
+    EXPECT_EQ(replayed.step().graphs().num_captures(), run == 1 ? 0 : 1);
+    for (int64_t lane = 0; lane < 2; ++lane)
+      testing::expect_same_lane(copy_of_lane(replayed, lane), copy_of_lane(eager, lane),
+                                "lane after run " + std::to_string(run));
+    EXPECT_EQ(replayed.step().metrics()[0].loss, eager.step().metrics()[0].loss);
   }
-  for (int64_t lane = 0; lane < 2; ++lane)
-    testing::expect_same_lane(copy_of_lane(replayed, lane), copy_of_lane(eager, lane), "lane");
-  EXPECT_EQ(replayed.step().metrics()[0].loss, eager.step().metrics()[0].loss);
+  EXPECT_EQ(replayed.step().graphs().num_eager(), 1);
 }
 
 TEST(TrainStepCuda, NeitherWaitsForTheDeviceNorAllocatesInTheSteadyState) {
@@ -148,7 +154,8 @@ TEST(StepGraphsCuda, RefusesABodyThatReadsTheDevice) {
     value.add_(1);
     static_cast<void>(value.item<float>());
   };
-  EXPECT_ANY_THROW(graphs.run("reads", reads, [&] { return std::vector<at::Tensor>{value}; }));
+  graphs.run("reads", reads);
+  EXPECT_ANY_THROW(graphs.run("reads", reads));
   EXPECT_EQ(graphs.num_kept(), 0);
 }
 
@@ -156,15 +163,45 @@ TEST(StepGraphsCuda, KeepsTheGraphsThatWereUsedLast) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const at::Tensor value = at::zeros({1}, at::TensorOptions(at::kCUDA));
   StepGraphs graphs({.device = value.device(), .capacity = 2});
-  const auto run = [&](const std::string& key) {
-    graphs.run(key, [&] { value.add_(1); }, [&] { return std::vector<at::Tensor>{value}; });
-  };
-  for (const char* key : {"a", "b", "a", "c", "a"}) run(key);
+  const auto run = [&](const std::string& key) { graphs.run(key, [&] { value.add_(1); }); };
+  for (const char* key : {"a", "a", "b", "b", "a", "c", "c", "a"}) run(key);
   EXPECT_EQ(graphs.num_captures(), 3);
+  EXPECT_EQ(graphs.num_eager(), 3);
   EXPECT_EQ(graphs.num_kept(), 2);
-  run("b");  // went when c came
+  run("b");  // went when c came, and starts over
+  EXPECT_EQ(graphs.num_captures(), 3);
+  run("b");
   EXPECT_EQ(graphs.num_captures(), 4);
-  EXPECT_EQ(value.item<float>(), 6);
+  EXPECT_EQ(graphs.num_eager(), 4);
+  EXPECT_EQ(value.item<float>(), 10) << "every run counts once";
+}
+
+TEST(StepGraphsCuda, RunsAKeyEagerlyAsOftenAsItIsTold) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Tensor value = at::zeros({1}, at::TensorOptions(at::kCUDA));
+  StepGraphs graphs({.device = value.device(), .eager_runs = 3});
+  for (int64_t run = 1; run <= 6; ++run) {
+    graphs.run("a", [&] { value.add_(1); });
+    graphs.run("seen once " + std::to_string(run), [&] { value.add_(1); });
+    EXPECT_EQ(graphs.num_captures(), run > 3 ? 1 : 0) << run;
+  }
+  EXPECT_EQ(graphs.num_eager(), 3 + 6);
+  EXPECT_EQ(value.item<float>(), 12);
+  EXPECT_ANY_THROW(StepGraphs({.device = value.device(), .eager_runs = 0}));
+}
+
+// What the caller queued before is seen, and what it queues after sees the run: on whichever stream it ran.
+TEST(StepGraphsCuda, RunsInTheCallersOrder) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Tensor value = at::zeros({int64_t{1} << 22}, at::TensorOptions(at::kCUDA));
+  StepGraphs graphs({.device = value.device()});
+  for (int64_t run = 1; run <= 4; ++run) {
+    for (int i = 0; i < 50; ++i) value.add_(1);
+    graphs.run("double", [&] { value.mul_(2); });
+    const at::Tensor seen = value.clone();
+    value.zero_();
+    EXPECT_TRUE(seen.eq(100).all().item<bool>()) << "run " << run;
+  }
 }
 
 }  // namespace

@@ -78,5 +78,19 @@ TEST(ColorChoice, RefusesAnotherWord) {
   EXPECT_THROW(parse_color_choice("no"), UsageError);
 }
 
+TEST(Locale, IsUtf8AsTheFirstVariableSaysThatIsSet) {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) unsetenv(name);
+  EXPECT_FALSE(locale_is_utf8());
+  setenv("LANG", "de_DE.UTF-8", 1);
+  EXPECT_TRUE(locale_is_utf8());
+  setenv("LC_CTYPE", "C", 1);
+  EXPECT_FALSE(locale_is_utf8());
+  setenv("LC_ALL", "C.utf8", 1);
+  EXPECT_TRUE(locale_is_utf8());
+  setenv("LC_ALL", "", 1);
+  EXPECT_FALSE(locale_is_utf8());
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) unsetenv(name);
+}
+
 }  // namespace
 }  // namespace espalier::watch
