@@ -20,6 +20,7 @@ help:
 	@echo 'make build       the same set-up, then stop: the program is $(BUILD)/espalier'
 	@echo 'make check       formatting and include directions'
 	@echo 'make asan tsan   the unit tests under a sanitizer'
+	@echo 'make fuzz        fuzz every reader of outside bytes for ten minutes each; FUZZ_SECONDS=60: for one'
 	@echo 'make hello       build one small program with the CUDA compiler from PyPI, as on a machine without a toolkit'
 	@echo 'make gpu-test    every test and benchmark on a machine with a GPU; SANITIZE=1: the CUDA tests under compute-sanitizer too'
 	@echo 'make gpu-bundle  the built programs in one folder, to run on another machine with the same torch'
@@ -69,6 +70,11 @@ asan tsan: deps
 	@$(ENV) cmake --build --preset $@ -j $(JOBS) --target unit_tests
 	@cd build/$@ && ../../scripts/with-env ctest --output-on-failure -L unit
 .PHONY: asan tsan
+
+FUZZ_SECONDS ?= 600
+fuzz: deps
+	@scripts/fuzz $(FUZZ_SECONDS)
+.PHONY: fuzz
 
 hello:
 	@ESPALIER_SYSTEM_CUDA=off scripts/install-deps

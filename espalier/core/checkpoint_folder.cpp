@@ -12,6 +12,7 @@
 #include "espalier/core/crc32c.h"
 #include "espalier/core/error.h"
 #include "espalier/core/safetensors_writer.h"
+#include "espalier/core/utf8.h"
 
 namespace espalier {
 namespace {
@@ -130,7 +131,7 @@ Json parse_manifest(std::string_view text, std::string_view where) {
       if (depth > kDeepestJson) fail("'{}': is nested deeper than any manifest: it is damaged", where);
       return true;
     });
-  } catch (const Json::parse_error&) {
+  } catch (const Json::exception&) {  // a number beyond double's range is no parse_error
     fail("'{}': is not JSON: it is damaged", where);
   }
   if (!manifest.is_object() || !manifest.contains(kOwnChecksum) || !manifest.contains(kChecksums) ||
@@ -164,7 +165,8 @@ Checkpoint read_checkpoint(const fs::path& path) {
   for (const TensorEntry& entry : read.header.tensors) {
     const auto found = checksums.find(entry.name);
     if (found == checksums.end() || *found != Json(crc32c(read.bytes_of(entry))))
-      fail("'{}': tensor '{}': its checksum is not the manifest's: it is damaged", state_path, entry.name);
+      fail("'{}': tensor {}: its checksum is not the manifest's: it is damaged", state_path,
+           in_quotes(entry.name));
   }
   return read;
 }

@@ -7,6 +7,10 @@
 namespace espalier {
 namespace {
 
+// No name of ours is as long, and what is given may be a whole file's text: the search takes time in
+// proportion.
+constexpr size_t kMaxCompared = 64;
+
 int score(std::string_view name, std::string_view candidate) {
   const int distance = edit_distance(name, candidate);
   const bool begins = name.size() >= 2 && candidate.starts_with(name);
@@ -36,6 +40,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& candidates) {
+  name = name.substr(0, kMaxCompared);
   const auto nearest = std::min_element(
       candidates.begin(), candidates.end(),
       [name](std::string_view a, std::string_view b) { return score(name, a) < score(name, b); });
@@ -45,6 +50,7 @@ std::string_view nearest_name(std::string_view name, const std::vector<std::stri
 std::string suggestion(std::string_view name, const std::vector<std::string_view>& candidates,
                        std::string_view prefix) {
   if (candidates.empty()) return {};
+  name = name.substr(0, kMaxCompared);
   const std::string_view nearest = nearest_name(name, candidates);
   // A third of the letters wrong is still the same word; more is another word, and asking would be odd.
   const int near = std::max(2, static_cast<int>(name.size()) / 3);

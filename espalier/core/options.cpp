@@ -13,6 +13,7 @@
 #include "espalier/core/byte_size.h"
 #include "espalier/core/error.h"
 #include "espalier/core/nearest.h"
+#include "espalier/core/utf8.h"
 
 namespace espalier {
 namespace {
@@ -21,11 +22,15 @@ using Json = nlohmann::ordered_json;
 
 // A configuration is a page of text; a file larger than this is something else.
 constexpr size_t kLargestConfigBytes = 1 << 20;
+// Options are flat. Printing a value for a message takes stack in proportion to its depth.
+constexpr int kDeepestConfig = 32;
 
 template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;  // C++20 has it without: for clang before 17
 
 std::string bound_text(const OptionRef& option, double bound) {
   if (option.info.format == OptionFormat::kByteSize) return format_byte_size(static_cast<int64_t>(bound));
@@ -48,7 +53,7 @@ std::string place_of(const OptionRef& option, std::string_view where) {
 [[noreturn]] void refuse(const OptionRef& option, std::string_view where, std::string_view got) {
   const std::string hint = option.info.choices.empty() ? std::string{} : suggestion(got, option.info.choices);
   fail_usage("{}: want {}, got {}{}", place_of(option, where), describe_expected(option),
-             got.empty() ? "nothing" : got, hint);
+             got.empty() ? "nothing" : on_one_line(got), hint);
 }
 
 // The value may be held by the option: range, choices, finite.
@@ -146,10 +151,7 @@ bool assign_json(const OptionRef& option, const Json& value) {
 
 // Short enough for one line, whatever a file holds.
 std::string shown(const Json& value) {
-  constexpr size_t kLongest = 60;
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-  return text;
+  return on_one_line(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -237,16 +239,19 @@ void read_config_file(const OptionList& options, const std::string& file) {
   Json json;
   try {
     json = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
+      if (depth > kDeepestConfig) {
+        fail_usage("{}: nests deeper than {} levels; want one JSON object of options", file, kDeepestConfig);
+      }
       if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second) {
         fail_usage("{}: key {} stands there twice", file, shown(parsed));
       }
       return true;
     });
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // a number beyond double's range is no parse_error
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": the bracket helps nobody.
     const std::string_view what = error.what();
     const size_t bracket = what.find("] ");
-    fail_usage("{}: not JSON: {}", file, bracket == what.npos ? what : what.substr(bracket + 2));
+    fail_usage("{}: not JSON: {}", file, on_one_line(bracket == what.npos ? what : what.substr(bracket + 2)));
   }
   from_json(options, json, file);
 }

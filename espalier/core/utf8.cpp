@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 
@@ -38,6 +39,18 @@ size_t first_bad_utf8(std::string_view text) {
     i += num_trailing + 1;
   }
   return i;
+}
+
+std::string on_one_line(std::string_view text) {
+  size_t end = std::min(text.size(), kMaxQuoted);
+  // A trailing byte: the character began before it.
+  while (end < text.size() && end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  std::string result(text.substr(0, end));
+  for (char& c : result) {
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  if (end < text.size()) result += "...";
+  return result;
 }
 
 std::string in_quotes(std::string_view text) {

@@ -113,5 +113,25 @@ TEST_F(CheckpointFolderTest, RefusesAManifestThatIsNone) {
   EXPECT_THROW(parse_manifest(std::string(100000, '['), "m"), Error);
 }
 
+// Found by fuzzing: a number beyond double's range is another kind of error to the JSON library.
+TEST_F(CheckpointFolderTest, RefusesANumberThatNoDoubleHolds) {
+  try {
+    parse_manifest(R"({"share": 1e999})", "m.json");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "'m.json': is not JSON: it is damaged");
+  }
+}
+
+// Found by fuzzing: the message held the name as it was.
+TEST_F(CheckpointFolderTest, ShowsANameFromAFileOnOneLine) {
+  folder_.write("a", {{{"one\nline", StoredType::kU8, {1}}, std::as_bytes(std::span("x", 1))}},
+                {{"version", 1}});
+  folder_.write("b", {{{"one\nline", StoredType::kU8, {1}}, std::as_bytes(std::span("y", 1))}},
+                {{"version", 1}});
+  fs::copy_file(path_ / "b" / kStateFile, path_ / "a" / kStateFile, fs::copy_options::overwrite_existing);
+  EXPECT_NE(error_of_reading("a").find(R"(tensor "one\x0aline": its checksum)"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace espalier

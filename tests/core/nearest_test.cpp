@@ -32,5 +32,11 @@ TEST(Nearest, AsksWhenNearAndOnlyInformsWhenFar) {
   EXPECT_EQ(suggestion("zzzzzz", {}), "");
 }
 
+// Found by fuzzing: a file's text as the name of an option took seconds.
+TEST(Nearest, ComparesNoMoreThanANameCanHave) {
+  const std::string start(64, 'x');
+  EXPECT_EQ(suggestion(start + std::string(1 << 20, 'a'), {start}), "; did you mean " + start + "?");
+}
+
 }  // namespace
 }  // namespace espalier

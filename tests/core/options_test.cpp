@@ -230,7 +230,8 @@ TEST_F(ConfigFile, IsRefusedWithAKeyTwice) {
 }
 
 TEST_F(ConfigFile, IsRefusedInOneLineWhenItIsNotJson) {
-  for (const char* text : {"", "{", "{\"batch\": }", "\xff\xfe", "{} {}", "[[[[[["}) {
+  // Found by fuzzing: a number beyond double's range is another kind of error to the JSON library.
+  for (const char* text : {"", "{", "{\"batch\": }", "\xff\xfe", "{} {}", "[[[[[[", "{\"rate\": 1e999}"}) {
     const std::string message = refused(text);
     EXPECT_TRUE(message.starts_with(file_ + ": not JSON: ")) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
@@ -243,6 +244,39 @@ TEST_F(ConfigFile, IsRefusedWhenMissingHugeOrADirectory) {
   EXPECT_THROW(read_config_file(list, file_ + ".none"), UsageError);
   EXPECT_THROW(read_config_file(list, std::filesystem::temp_directory_path().string()), UsageError);
   EXPECT_NE(refused(std::string(2 << 20, ' ')).find("larger than 1.0 MiB"), std::string::npos);
+}
+
+// Found by fuzzing: showing the value took stack in proportion to its depth, until there was none.
+TEST_F(ConfigFile, IsRefusedWhenItNestsDeeply) {
+  for (const char* before : {"", "{\"batch\": ", "{\"bach\": "}) {
+    const std::string message = refused(before + std::string(250'000, '[') + std::string(250'000, ']') + "}");
+    EXPECT_EQ(message, file_ + ": nests deeper than 32 levels; want one JSON object of options");
+  }
+  EXPECT_TRUE(refused(R"({"batch": [[[1]]]})").ends_with("got [[[1]]]"));
+}
+
+// Found by fuzzing: a message held the file's text as it was, line breaks and all, however long.
+TEST_F(ConfigFile, IsRefusedInOneShortLineWhateverItHolds) {
+  const std::string long_text(500'000, 'x');
+  const std::vector<std::string> texts = {
+      R"({"mode": "a\nb"})",
+      R"({"batch": "\u001b[2J"})",
+      R"({"mode": ")" + long_text + R"("})",
+      R"({")" + long_text + R"(": 1})",
+      R"({"mode": ")" + long_text,
+  };
+  for (const std::string& text : texts) {
+    const std::string message = refused(text);
+    EXPECT_LT(message.size(), 500u);
+    EXPECT_EQ(message.find_first_of("\n\x1b"), message.npos) << message;
+  }
+}
+
+TEST(Options, AreRefusedInOneShortLineWhateverIsTyped) {
+  Sample sample;
+  EXPECT_EQ(refusal([&] { set_from_text(option(sample, "batch"), "1\n2"); }),
+            "--batch: want an integer from 1 to 1024, got 1?2");
+  EXPECT_LT(refusal([&] { set_from_text(option(sample, "mode"), std::string(100'000, 'y')); }).size(), 500u);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ void paint_depth(Relief relief, const Pose& pose, SampleRandom& random, const De
     const Pose::Point p = pose.to_shape(x * kPixel + kPixel / 2, y * kPixel + kPixel / 2);
     const int64_t squared_distance = p.u * p.u + p.v * p.v;
     if (squared_distance > kRadius * kRadius) return;
-    uint16_t& pixel = pixels[y * width + x];
+    uint16_t& pixel = picture.pixels[y * picture.width + x];
     pixel = static_cast<uint16_t>(pixel - amplitude * height_of(relief, squared_distance) / 4096);
   });
 }

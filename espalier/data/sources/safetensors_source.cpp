@@ -26,6 +26,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kLabels = "labels";
+constexpr int64_t kMaxChannels = 65535;
 
 // One JSON array of strings, or one of numbers. Event by event, so that a hostile text cannot nest deeply or
 // build a large tree: what it makes is no larger than the text.
@@ -205,7 +206,8 @@ class DatasetReader {
     return field;
   }
 
-  // With no samples the product of a shape is 0 whatever H, W and C: so a sample's own size is checked apart.
+  // With no samples the product of a shape is 0 whatever H, W and C: so a sample's own size is checked apart,
+  // and the channels, of which each has statistics.
   void check_extents(const TensorEntry& tensor) const {
     int64_t size_bytes = espalier::bytes_of(tensor.type);
     for (size_t axis = 1; axis < 4; ++axis) {
@@ -213,6 +215,10 @@ class DatasetReader {
         fail("{}: tensor {} has samples of {}x{}x{}, want sides of at least 1 that fit in memory", path_,
              in_quotes(tensor.name), tensor.shape[1], tensor.shape[2], tensor.shape[3]);
       }
+    }
+    if (tensor.shape[3] > kMaxChannels) {
+      fail("{}: tensor {} has {} channels, want at most {}", path_, in_quotes(tensor.name), tensor.shape[3],
+           kMaxChannels);
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/nearest.h"
+#include "espalier/core/utf8.h"
 
 namespace espalier::data {
 
@@ -17,8 +18,6 @@ const std::vector<std::string_view> kKinds = {"cifar10", "cifar100", "folder", "
 const std::vector<std::string_view> kSynthetic = {"shapes10", "rgbd"};
 constexpr std::string_view kForms =
     "cifar10:DIR, cifar100:DIR, folder:DIR, safetensors:FILE, synthetic:shapes10 or synthetic:rgbd";
-
-constexpr size_t kMaxHint = 64;  // characters that a hint is sought by: the search is quadratic
 
 struct SourceName {
   std::string kind;
@@ -60,22 +59,24 @@ std::string canonical_path(const std::string& kind, const std::string& place) {
 }
 
 SourceName split_source(const std::string& text) {
+  // Not even a path: it would break the lines of whatever shows it.
+  if (std::any_of(text.begin(), text.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; })) {
+    fail_usage("--data {}: has a zero byte or another control character; expected {}", on_one_line(text),
+               kForms);
+  }
   const size_t colon = text.find(':');
   if (colon == std::string::npos) fail_without_kind(text);
   SourceName name{.kind = text.substr(0, colon), .place = text.substr(colon + 1)};
   if (name.kind.find('/') != std::string::npos) fail_without_kind(text);  // a path with a colon in it
   if (std::find(kKinds.begin(), kKinds.end(), name.kind) == kKinds.end()) {
-    fail_usage("--data {}: unknown kind '{}', did you mean '{}'? expected {}", text, name.kind,
-               nearest_name(name.kind.substr(0, kMaxHint), kKinds), kForms);
+    fail_usage("--data {}: unknown kind '{}', did you mean '{}'? expected {}", on_one_line(text),
+               on_one_line(name.kind), nearest_name(name.kind, kKinds), kForms);
   }
   if (name.place.empty()) fail_without_kind(name.kind);
-  if (name.place.find('\0') != std::string::npos) {
-    fail_usage("--data {}:...: the place contains a zero byte; expected a path", name.kind);
-  }
   if (name.kind == "synthetic") {
     if (std::find(kSynthetic.begin(), kSynthetic.end(), name.place) == kSynthetic.end()) {
-      fail_usage("--data {}: unknown synthetic data '{}', did you mean '{}'? expected shapes10 or rgbd", text,
-                 name.place, nearest_name(name.place.substr(0, kMaxHint), kSynthetic));
+      fail_usage("--data {}: unknown synthetic data '{}', did you mean '{}'? expected shapes10 or rgbd",
+                 on_one_line(text), on_one_line(name.place), nearest_name(name.place, kSynthetic));
     }
   } else {
     name.place = canonical_path(name.kind, name.place);
@@ -118,7 +119,7 @@ ImageSize parse_size(const std::string& option, const std::string& text) {
     if (width.ec == std::errc() && width.ptr == end && fits) return size;
   }
   fail_usage("{} {}: expected HxW, such as 32x32, with both sides from 1 to {}", option,
-             text.empty() ? "''" : text, kMaxSide);
+             text.empty() ? "''" : on_one_line(text), kMaxSide);
 }
 
 std::string canonical_source(const SourceOptions& options) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "espalier/core/error.h"
+#include "espalier/core/utf8.h"
 
 namespace espalier::data {
 
@@ -151,8 +152,8 @@ bool TarGzReader::read_header(Header& header) {
   }
   const std::string magic = text_field(block, 257, 6);
   if (!magic.empty() && !magic.starts_with("ustar")) {
-    fail("{}: tar header at byte {} is of an unknown kind '{:.6}', expected ustar; {}", file_, at, magic,
-         kRemedy);
+    fail("{}: tar header at byte {} is of an unknown kind {}, expected ustar; {}", file_, at,
+         in_quotes(magic), kRemedy);
   }
   const std::optional<int64_t> size = octal_field(block, 124, 12);
   if (!size || *size > kMaxTotalBytes) {

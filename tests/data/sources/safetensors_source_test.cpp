@@ -200,6 +200,14 @@ TEST_F(SafetensorsSourceTest, AcceptsAnEmptyTestSplit) {
   EXPECT_EQ(refusal(parts), "accepted");
 }
 
+// Found by fuzzing: without samples a shape may state anything, and every channel has statistics.
+TEST_F(SafetensorsSourceTest, RefusesMoreChannelsThanAnySampleHas) {
+  Parts parts;
+  parts.tensors[0] = {{"train.labels", StoredType::kI64, {0}}, ""};
+  parts.tensors[2] = {{"train.image", StoredType::kU8, {0, 1, 1, int64_t{1} << 60}}, ""};
+  EXPECT_EQ(refusal(parts), "tensor \"train.image\" has 1152921504606846976 channels, want at most 65535");
+}
+
 TEST_F(SafetensorsSourceTest, RefusesAFileWithoutClassNames) {
   Parts parts;
   parts.metadata.clear();

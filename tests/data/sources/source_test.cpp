@@ -113,6 +113,17 @@ TEST(Source, SuggestsTheNearestKind) {
   expect_contains(usage_error_of(std::string(100000, 'x') + ":/data"), "unknown kind");
 }
 
+// Found by fuzzing: from a configuration such text reached messages and paths.
+TEST(Source, RefusesControlCharacters) {
+  for (const std::string& text :
+       {std::string("folder:a\0b", 10), std::string("folder:a\nb"), std::string("fol\x1b:")}) {
+    const std::string message = usage_error_of(text);
+    expect_contains(message, "has a zero byte or another control character; expected cifar10:DIR");
+    EXPECT_EQ(message.find_first_of("\n\x1b"), message.npos);
+  }
+  expect_contains(error_of([] { parse_size("--resize", "3\n2"); }), "--resize 3?2: expected HxW");
+}
+
 TEST(Source, SaysWhatABarePathNeeds) {
   expect_contains(usage_error_of("/data/images"),
                   "write cifar10:/data/images, cifar100:/data/images or folder:");

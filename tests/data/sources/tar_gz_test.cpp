@@ -89,6 +89,14 @@ TEST(TarGz, NamesTheByteOfADamagedHeader) {
   expect_contains(error, "damaged tar header at byte 1536");
 }
 
+// Found by fuzzing: the message held the header's bytes as they were.
+TEST(TarGz, ShowsAnUnknownKindOnOneLine) {
+  std::string tar = tar_of("folder", kFiles);
+  std::memcpy(tar.data() + 257, "a\x1b\nb", 5);
+  seal_header(tar, 0);
+  expect_contains(error_for(gzip(tar)), R"(is of an unknown kind "a\x1b\x0ab", expected ustar)");
+}
+
 TEST(TarGz, RefusesASizeThatIsNoOctalNumber) {
   std::string tar = tar_of("folder", kFiles);
   tar[512 + 124] = '\x80';  // base 256
