@@ -34,7 +34,8 @@ double time_of(const ConvJob& job, const ConvWay& way) {
   run(job, way);  // what is made at first use is made
   side.synchronize();
   at::cuda::CUDAGraph graph;
-  graph.capture_begin();
+  // Other threads may wait for the device meanwhile: a checkpoint's writer does.
+  graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   for (int i = 0; i < kRunsOfATiming; ++i) run(job, way);
   graph.capture_end();
   graph.replay();

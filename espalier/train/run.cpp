@@ -264,7 +264,7 @@ void Run::begin(const Facts& facts, Visit visit) {
                      {"version", program.version},
                      {"commit", program.commit},
                      {"torch", TORCH_VERSION}};
-  environment.update(facts.environment);
+  if (facts.environment.is_object()) environment.update(facts.environment);
   environment["sessions"] = sessions;
   if (checkpoint_) {
     const Json& manifest = checkpoint_->manifest;

@@ -96,7 +96,8 @@ void StepGraphs::capture(const std::string& key, const std::function<void()>& bo
   {
     const c10::cuda::CUDAGuard device(options_.device);
     const c10::cuda::CUDAStreamGuard guard(options_.pool->stream);
-    captured.graph->capture_begin(options_.pool->id);
+    // Other threads may wait for the device meanwhile: a checkpoint's writer does.
+    captured.graph->capture_begin(options_.pool->id, cudaStreamCaptureModeThreadLocal);
     try {
       body();
     } catch (...) {

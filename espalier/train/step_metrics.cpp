@@ -1,7 +1,6 @@
 #include "espalier/train/step_metrics.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -40,20 +39,15 @@ void StepMetrics::add_loss_scale(const at::Tensor& skipped, const at::Tensor& sc
   row(kScale).copy_(scales);
 }
 
-// All stacks of a slot in one pass: a lane has one entry in all of them at most, so the sum picks it. By
-// selection, since an empty entry may hold anything.
+// A lane has one entry in all stacks of a slot at most, so the sum picks it. By selection, since an empty
+// entry may hold anything.
 void StepMetrics::add_seed_norms(const SeedNorms& norms) {
-  for (size_t slot = 0; slot < norms.size(); ++slot) {
-    if (norms[slot].empty()) continue;
-    std::vector<at::Tensor> entries, values;
+  for (size_t slot = 0; slot < norms.size(); ++slot)
     for (const StackNorms& stack : norms[slot]) {
-      entries.push_back(stack.entries);
-      values.push_back(stack.norms);
+      const at::Tensor is_there = stack.entries.unsqueeze(1) == lanes_;  // [E,L]
+      row(kFirstSlot + static_cast<int64_t>(slot))
+          .add_(at::where(is_there, stack.norms.unsqueeze(1), 0).sum(0));
     }
-    const at::Tensor is_there = at::cat(entries).unsqueeze(1) == lanes_;  // [E,L]
-    const at::Tensor picked = at::where(is_there, at::cat(values).unsqueeze(1), 0);
-    row(kFirstSlot + static_cast<int64_t>(slot)).add_(picked.sum(0));
-  }
 }
 
 std::vector<LaneMetrics> StepMetrics::means(const at::Tensor& copied, int64_t num_steps) {

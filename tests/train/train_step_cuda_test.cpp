@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <thread>
+
 #include "espalier/train/step_graphs.h"
 #include "tests/support/cuda.h"
 #include "tests/train/small_population.h"
@@ -188,6 +191,27 @@ TEST(StepGraphsCuda, RunsAKeyEagerlyAsOftenAsItIsTold) {
   EXPECT_EQ(graphs.num_eager(), 3 + 6);
   EXPECT_EQ(value.item<float>(), 12);
   EXPECT_ANY_THROW(StepGraphs({.device = value.device(), .eager_runs = 0}));
+}
+
+// As the writer of a checkpoint does, at any moment.
+TEST(StepGraphsCuda, CapturesWhileAnotherThreadWaitsForTheDevice) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Tensor value = at::zeros({1}, at::TensorOptions(at::kCUDA));
+  std::atomic<bool> is_over = false;
+  std::thread waiting([&] {
+    c10::Event event(c10::kCUDA);
+    while (!is_over) {
+      event.record(c10::cuda::getStreamFromPool(false, value.device().index()));
+      event.synchronize();
+    }
+  });
+  StepGraphs graphs({.device = value.device()});
+  for (int key = 0; key < 200; ++key)
+    for (int run = 0; run < 2; ++run) graphs.run(std::to_string(key), [&] { value.add_(1); });
+  is_over = true;
+  waiting.join();
+  EXPECT_EQ(graphs.num_captures(), 200);
+  EXPECT_EQ(value.item<float>(), 400);
 }
 
 // What the caller queued before is seen, and what it queues after sees the run: on whichever stream it ran.
