@@ -87,8 +87,7 @@ int inspect(const InspectOptions& options, Context&) {
   fmt::print("configuration:\n");
   watch::Table config({"key", "value"});
   const Json configured = fingerprint.value("config", Json::object());
-  for (const auto& item : configured.items())
-    config.add_row({item.key(), plain(item.value())});
+  for (const auto& item : configured.items()) config.add_row({item.key(), plain(item.value())});
   fmt::print("{}", config.text(2));
   return 0;
 }

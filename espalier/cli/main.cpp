@@ -16,6 +16,7 @@
 #include "espalier/cli/version.h"
 #include "espalier/core/error.h"
 #include "espalier/core/interrupt.h"
+#include "espalier/core/program.h"
 #include "espalier/watch/terminal.h"
 
 namespace {
@@ -113,6 +114,8 @@ int main(int argc, char** argv) {
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
   keep_freed_memory();
   espalier::catch_interrupts();
+  espalier::set_program_facts(
+      {espalier::cli::version(), espalier::cli::git_commit(), espalier::shell_line(argc, argv)});
   Context context;
   int code = 0;
   try {

@@ -13,6 +13,10 @@ std::string built_torch_version() {
   return TORCH_VERSION;
 }
 
+std::string version() {
+  return ESPALIER_VERSION;
+}
+
 std::string git_commit() {
   // Empty where the sources came without their history.
   constexpr std::string_view kCommit = ESPALIER_GIT_COMMIT;

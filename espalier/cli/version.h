@@ -8,6 +8,8 @@ namespace espalier::cli {
 // "espalier 0.1.0 (commit 52ff4fb)", then one line each for torch and CUDA.
 std::string version_text();
 
+std::string version();  // "0.1.0"
+
 // Of the sources this program was built from, or "unknown".
 std::string git_commit();
 

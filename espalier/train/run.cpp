@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,9 @@
 #include "espalier/core/crc32c.h"
 #include "espalier/core/error.h"
 #include "espalier/core/interrupt.h"
+#include "espalier/core/program.h"
 #include "espalier/lanes/conv_choice.h"
+#include "espalier/watch/report.h"
 
 namespace espalier::train {
 namespace {
@@ -33,10 +36,9 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kEnvironment = "environment.json";
 
 // What a run is not made of: where it writes and how it is watched.
-constexpr std::array<std::string_view, 11> kFreeKeys = {
-    "run-dir",          "resume",        "restart", "allow-change", "checkpoint-minutes",
-    "keep-checkpoints", "device-memory", "save",    "convolutions",
-    "timing",           "time-every"};
+constexpr std::array<std::string_view, 12> kFreeKeys = {
+    "run-dir",       "resume", "restart",      "allow-change", "checkpoint-minutes", "keep-checkpoints",
+    "device-memory", "save",   "convolutions", "timing",       "time-every",         "report-minutes"};
 
 std::string utc_now(const char* format) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -97,6 +99,16 @@ Json read_json(const fs::path& path) {
 
 std::string shown(const Json& value) {
   return value.is_null() ? "nothing" : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// What went wrong, if anything: a page is no result.
+std::string written_report(const fs::path& run) {
+  try {
+    watch::write_report(run);
+    return {};
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 uint32_t checksum(const at::Tensor& values) {
@@ -241,12 +253,17 @@ void Run::begin(const Facts& facts, Visit visit) {
   if (!checkpoint_) begin_anew();
   has_begun_ = true;
   if (options_.run_dir.empty() && options_.resume.empty()) link_latest(path_);
-  last_save_ = Clock::now();
+  last_save_ = last_report_ = Clock::now();
   Json environment = read_json(path_ / kEnvironment);
   Json sessions = environment.is_object() ? environment.value("sessions", Json::array()) : Json::array();
   sessions.push_back({{"began", utc_now("%Y-%m-%dT%H:%M:%SZ")},
                       {"resumed", checkpoint_ ? Json(checkpoint_->path.filename().string()) : Json()}});
-  environment = Json{{"job", job_}};
+  const ProgramFacts& program = program_facts();
+  environment = Json{{"job", job_},
+                     {"command", program.command},
+                     {"version", program.version},
+                     {"commit", program.commit},
+                     {"torch", TORCH_VERSION}};
   environment.update(facts.environment);
   environment["sessions"] = sessions;
   if (checkpoint_) {
@@ -329,6 +346,16 @@ void Run::at_batch() {
   const bool is_due =
       minutes >= options_.checkpoint_minutes && (options_.checkpoint_minutes == 0 || !writer_->is_busy());
   if (is_due) save();
+  report_now_and_then();
+}
+
+// In a thread of its own: it only reads what is in the directory.
+void Run::report_now_and_then() {
+  const double minutes = std::chrono::duration<double>(Clock::now() - last_report_).count() / 60;
+  if (minutes < options_.report_minutes) return;
+  last_report_ = Clock::now();
+  if (report_.valid() && report_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  report_ = std::async(std::launch::async, written_report, path_);
 }
 
 void Run::save_last() {
@@ -406,6 +433,9 @@ void Run::finish() {
   writer_->wait();
   tell_outcome();
   metrics_->flush();
+  if (report_.valid()) report_.wait();
+  lock_.reset();  // so that the page says how it ended
+  if (const std::string error = written_report(path_); !error.empty()) warn(error);
   if (!last_error_.empty())
     fail("the run ended, but its last checkpoint was not written: {}; results are in '{}'", last_error_,
          path_.string());

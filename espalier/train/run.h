@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -101,6 +102,7 @@ class Run {
   void write_events(const std::function<void()>& write);
   void save();  // the state now and the lines so far, written in the background
   void tell_outcome();
+  void report_now_and_then();
   void keep_the_newest_and_the_best();
   void warn(const std::string& text) const;
 
@@ -122,10 +124,12 @@ class Run {
   int64_t batches_ = 0;  // of the whole run
   double score_ = -1;
   std::chrono::steady_clock::time_point last_save_;
-  std::string last_error_;        // of the newest checkpoint; empty: it is on the disk
-  bool is_trouble_told_ = false;  // that metrics wait
-  bool has_begun_ = false;        // else nothing stays of it
-  bool is_trained_ = false;       // the last checkpoint was saved
+  std::chrono::steady_clock::time_point last_report_;
+  std::future<std::string> report_;  // being made; what went wrong
+  std::string last_error_;           // of the newest checkpoint; empty: it is on the disk
+  bool is_trouble_told_ = false;     // that metrics wait
+  bool has_begun_ = false;           // else nothing stays of it
+  bool is_trained_ = false;          // the last checkpoint was saved
   std::map<std::string, double>
       scores_;  // of the checkpoints that are there; touched by one thread at a time
   std::unique_ptr<CheckpointWriter> writer_;  // last: its thread uses the others

@@ -13,6 +13,7 @@ struct RunOptions {
   std::string allow_change;
   double checkpoint_minutes = 5;
   int64_t keep_checkpoints = 2;
+  double report_minutes = 5;
 
   template <class Visitor>
   void visit(Visitor&& v) {
@@ -56,6 +57,12 @@ struct RunOptions {
        .low = 1,
        .high = 1e6},
       keep_checkpoints);
+    v({.name = "report-minutes",
+       .help = "time between two versions of report.html, the page of the run; one is made in any case at "
+               "its end",
+       .low = 0.01,
+       .high = 1e6},
+      report_minutes);
   }
 };
 

@@ -162,7 +162,8 @@ TEST(PpoTrainer, ShowsThePolicyTheGradientNormsThatItReports) {
           (report.measured.gradient_norm ? num_told : num_untold) += 1;
           // A policy that has learned nothing seldom goes on; without it no seed would be past TRAINING.
           grow::Lifecycle& lifecycle = trainer.environments().trainer(0).lifecycle();
-          const SlotState& now = lifecycle.at(lane.lane, static_cast<int64_t>(slot));  // it may have been pruned
+          const SlotState& now =
+              lifecycle.at(lane.lane, static_cast<int64_t>(slot));  // it may have been pruned
           if (now.stage == SeedStage::kTraining && now.steps_in_stage >= 3)
             lifecycle.act(lane.lane, {.op = SeedOp::kAdvance, .slot = static_cast<int32_t>(slot)},
                           report.measured);

@@ -147,7 +147,9 @@ class ResumeTest : public ::testing::TestWithParam<Job> {
   support::TemporaryFolder folder_;
 };
 
-TEST_P(ResumeTest, FromEveryBatchEndsAsIfNeverStopped) {
+class ResumeSlow : public ResumeTest {};
+
+TEST_P(ResumeSlow, FromEveryBatchEndsAsIfNeverStopped) {
   RunOptions whole = at("whole");
   GetParam().run(whole, {});
   const FinishedRun undisturbed = finished_run(whole.run_dir);
@@ -200,11 +202,14 @@ TEST_P(ResumeTest, AfterEverySignalEndsAsIfNeverStopped) {
   expect_same_run(undisturbed, finished_run(stopped.run_dir), "stopped again and again");
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, ResumeTest, ::testing::ValuesIn(all_jobs()), [](const auto& info) {
+std::string name_of(const ::testing::TestParamInfo<Job>& info) {
   std::string name;
   for (const char c : info.param.name) name += std::isalnum(c) != 0 ? c : '_';
   return name;
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, ResumeSlow, ::testing::ValuesIn(all_jobs()), name_of);
+INSTANTIATE_TEST_SUITE_P(Jobs, ResumeTest, ::testing::ValuesIn(all_jobs()), name_of);
 
 }  // namespace
 }  // namespace espalier::train

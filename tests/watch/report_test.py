@@ -89,7 +89,11 @@ class Watching:
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGINT)
-        self.code = self.process.wait(timeout=30)
+        try:
+            self.code = self.process.wait(timeout=30)
+        finally:
+            self.process.kill()  # nothing, where it ended
+            self.process.wait()
         self.process.stdout.close()
         self.process.stderr.close()
 

@@ -35,7 +35,9 @@ MakeServer load_server() {
         "watch: this program was built without cpp-httplib: install libcpp-httplib-dev (scripts/install-deps "
         "does), "
         "and build again; espalier report makes the same page as a file");
-  void* const handle = dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // RTLD_DEEPBIND: libtorch_cpu.so exports an httplib of its own, of another version. Mixed with ours it
+  // accepts connections and never answers.
+  void* const handle = dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (handle == nullptr)
     fail("watch: {}: install libcpp-httplib-dev, or use espalier report, which makes the same page as a file",
          dlerror());
