@@ -107,7 +107,7 @@ TEST_F(SiteTest, ANameThatItWasGivenOrTheMachinesOwnIsItsOwn) {
 }
 
 // Found by fuzzing: an address was read up to a zero byte, whatever followed.
-TEST(Site, RefusesAnAddressWithAZeroByte) {
+TEST_F(SiteTest, RefusesAnAddressWithAZeroByte) {
   EXPECT_FALSE(is_own_host(std::string("127.0.0.1\0.example.net", 22), "", ""));
   EXPECT_FALSE(is_own_host(std::string("[::1\0]:80", 9), "", ""));
   EXPECT_TRUE(is_own_host("[::1]:80", "", ""));
