@@ -1,5 +1,5 @@
-// Requests to `espalier watch`, as cpp-httplib hands them on: method, path and host, a line each. Held: only a
-// host of ours is answered, only by GET and HEAD, only with what is in the list; every answer says that a
+// Requests to `espalier watch`, as cpp-httplib hands them on: method, path and host, a line each. Held: only
+// a host of ours is answered, only by GET and HEAD, only with what is in the list; every answer says that a
 // browser is to load nothing from elsewhere; a file is given as it lies in the run's directory.
 #include <algorithm>
 #include <array>
@@ -49,7 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto [method, path, host] = split(fuzz::text_of(data, size));
   const watch::Response response = site.answer({.method = method, .path = path, .host = host});
   fuzz::require(has_header(response, "Content-Security-Policy"), "every answer has a policy");
-  if (host.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:[]-") != host.npos)
+  if (host.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:[]-") !=
+      host.npos)
     fuzz::require(response.status != 200, "a host that is no name is refused");
   if (response.status != 200) {
     fuzz::require(response.body == watch::Response::Body::kText, "a refusal is a sentence");

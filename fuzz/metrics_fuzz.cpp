@@ -51,12 +51,14 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   watch::RunReader reader(folder.path());
   reader.refresh();
   check_record(reader.record());
-  std::ofstream(folder / "metrics.jsonl", std::ios::binary | std::ios::app) << metrics.substr(metrics.size() / 2);
+  std::ofstream(folder / "metrics.jsonl", std::ios::binary | std::ios::app)
+      << metrics.substr(metrics.size() / 2);
   reader.refresh();
   const watch::RunRecord whole = watch::read_run(folder.path());
   check_record(whole);
   const std::string drawn = watch::script_json(watch::page_data(whole));
-  fuzz::require(drawn == watch::script_json(watch::page_data(reader.record())), "two pieces give what one gives");
+  fuzz::require(drawn == watch::script_json(watch::page_data(reader.record())),
+                "two pieces give what one gives");
   fuzz::require(drawn.find('<') == drawn.npos, "no text of a run can end a script");
   watch::report_page(whole);
   return 0;

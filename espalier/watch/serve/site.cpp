@@ -61,6 +61,7 @@ std::string machine_name() {
 }
 
 bool is_address(const std::string& host) {
+  if (host.find('\0') != host.npos) return false;  // inet_pton would see only what stands before it
   std::array<unsigned char, 16> ignored{};
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
     return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), ignored.data()) == 1;

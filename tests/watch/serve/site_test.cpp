@@ -106,6 +106,13 @@ TEST_F(SiteTest, ANameThatItWasGivenOrTheMachinesOwnIsItsOwn) {
   EXPECT_FALSE(is_own_host("node8:8080", "0.0.0.0", "node7"));
 }
 
+// Found by fuzzing: an address was read up to a zero byte, whatever followed.
+TEST_F(SiteTest, RefusesAnAddressWithAZeroByte) {
+  EXPECT_FALSE(is_own_host(std::string("127.0.0.1\0.example.net", 22), "", ""));
+  EXPECT_FALSE(is_own_host(std::string("[::1\0]:80", 9), "", ""));
+  EXPECT_TRUE(is_own_host("[::1]:80", "", ""));
+}
+
 TEST_F(SiteTest, EveryAnswerForbidsWhatThePageDoesNotNeed) {
   folder_.write("report.html", "<script>1</script>");
   for (const char* path : {"/", "/data", "/events", "/metrics.jsonl", "/nothing"}) {
