@@ -168,6 +168,17 @@ TEST(LinetTrainer, FreezesStreamsAndEndsWhereNothingImproves) {
     for (const int64_t stream : freezing->train_epoch().frozen) frozen.push_back(stream);
   std::ranges::sort(frozen);
   EXPECT_EQ(frozen, (std::vector<int64_t>{0, 1, 2}));
+
+  // Also their running statistics stay; the integrated path's move on.
+  std::map<std::string, at::Tensor> before;
+  for (const linet::StreamTensor& tensor : freezing->net().stream_tensors())
+    if (tensor.name.find("running_") != std::string::npos) before[tensor.name] = tensor.value().clone();
+  freezing->train_epoch();
+  for (const linet::StreamTensor& tensor : freezing->net().stream_tensors())
+    if (const auto found = before.find(tensor.name); found != before.end()) {
+      EXPECT_EQ(at::equal(found->second, tensor.value()), tensor.name.find(".streams.") != std::string::npos)
+          << tensor.name;
+    }
 }
 
 TEST(LinetTrainer, TakesFieldsAsStreamsInTheOrderThatIsAskedFor) {
