@@ -64,11 +64,14 @@ check: deps
 format: deps
 	@scripts/check-format --fix
 
-# The unit tests under a sanitizer: make asan, make tsan.
+# The unit tests under a sanitizer: make asan, make tsan; SUITES="core watch" for some of them.
+SUITES :=
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
 asan tsan: deps
 	@$(call QUIETLY,$(ENV) cmake --preset $@ -Wno-author)
-	@$(ENV) cmake --build --preset $@ -j $(JOBS) --target unit_tests
-	@cd build/$@ && ../../scripts/with-env ctest --output-on-failure -L unit
+	@$(ENV) cmake --build --preset $@ -j $(JOBS) --target $(if $(SUITES),$(SUITES:%=%_tests),unit_tests)
+	@cd build/$@ && ../../scripts/with-env ctest --output-on-failure $(if $(SUITES),-R '^unit[.]($(subst $(SPACE),|,$(SUITES)))$$',-L unit)
 .PHONY: asan tsan
 
 FUZZ_SECONDS ?= 600
