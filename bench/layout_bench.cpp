@@ -46,7 +46,6 @@ std::string time_host(const LayoutBenchOptions& options, const DeviceName& devic
     training.batch = options.batch;
     training.precision = options.precision;
     training.resident = resident;
-    training.device = device.text();
     const grow::CnnHostOptions host{.n_blocks = 3, .base_channels = options.base, .memory_format = kBoth[i]};
     train::PopulationTrainer trainer(training, {.dataset = dataset, .device = device, .host = host});
     train::TrainStep& step = trainer.step();

@@ -38,7 +38,6 @@ void time_shape(const Shape& shape, const PopulationBenchOptions& options,
   training.batch = shape.batch;
   training.precision = options.precision;
   training.graphs = options.graphs;
-  training.device = device.text();
   const grow::CnnHostOptions host{.n_blocks = 3, .base_channels = shape.base};
   train::PopulationTrainer trainer(training, {.dataset = dataset, .device = device, .host = host});
   train::TrainStep& step = trainer.step();

@@ -13,6 +13,7 @@
 #include "espalier/train/linet_memory.h"
 #include "espalier/train/population_memory.h"
 #include "espalier/train/population_setup.h"
+#include "espalier/train/site.h"
 #include "espalier/watch/table.h"
 
 namespace espalier::cli {
@@ -34,16 +35,14 @@ struct Limit {
 template <class Options>
 struct Planner {
   using Fields = std::vector<data::FieldSpec>;
-  // (options, bytes of data on the device, fields, classes), and the same for a device that need not be
-  // there.
-  std::function<train::MemoryPlan(const Options&, int64_t, const Fields&, int64_t)> plan;
+  // (options, bytes of data on the device, fields, classes, device): without CUDA's own part and the budget.
   std::function<train::MemoryPlan(const Options&, int64_t, const Fields&, int64_t, at::Device)> parts;
   std::vector<Limit<Options>> limits;
 };
 
 template <class Options>
-int print_plan(const Options& options, Context& context, const Planner<Options>& planner) {
-  const DeviceName name = data::choose_device(options.device);
+int print_plan(const Options& options, const DeviceName& name, Context& context,
+               const Planner<Options>& planner) {
   if (name.kind == DeviceName::Kind::kCuda) measure_cuda_context(name.index);  // before anything starts CUDA
   const data::HostDataset dataset = load_source(options.source, context.progress());
   const c10::Device device = data::torch_device(name);
@@ -52,7 +51,9 @@ int print_plan(const Options& options, Context& context, const Planner<Options>&
   const int64_t on_device = residency == data::Residency::kDevice ? bytes : 0;
   std::vector<data::FieldSpec> fields;
   for (const data::HostField& field : dataset.train.fields) fields.push_back(field.spec);
-  const train::MemoryPlan plan = planner.plan(options, on_device, fields, dataset.num_classes());
+  const train::MemoryPlan plan =
+      train::with_budget(planner.parts(options, on_device, fields, dataset.num_classes(), device), device,
+                         options.device_memory);
 
   watch::Table table({"part", ">bytes"});
   for (const train::MemoryPart& part : plan.parts) table.add_row({part.what, format_byte_size(part.bytes)});
@@ -89,16 +90,26 @@ Planner<PopulationOptions> population_planner(std::vector<Limit<PopulationOption
   const auto field_of = [](const PopulationOptions& options, const std::vector<data::FieldSpec>& fields) {
     return fields[train::chosen_field(options, fields)];
   };
-  return {.plan =
-              [=](const PopulationOptions& options, int64_t bytes, const auto& fields, int64_t classes) {
-                return train::plan_population(options, bytes, field_of(options, fields), classes);
-              },
-          .parts =
+  return {.parts =
               [=](const PopulationOptions& options, int64_t bytes, const auto& fields, int64_t classes,
                   at::Device device) {
                 return train::population_parts(options, bytes, field_of(options, fields), classes, device);
               },
           .limits = std::move(limits)};
+}
+
+// Device by device, each with the lanes that live there.
+int print_population(const PopulationOptions& options, Context& context) {
+  const Limit<PopulationOptions> lanes{
+      "number of lanes", 4096, [](PopulationOptions& larger, int64_t value) { larger.lanes = value; }};
+  int status = 0;
+  for (const auto& [device, number] : train::lanes_by_device(options)) {
+    PopulationOptions here = options;
+    here.lanes = number;
+    status |=
+        print_plan(here, device, context, population_planner({lanes, batch_limit<PopulationOptions>()}));
+  }
+  return status;
 }
 
 }  // namespace
@@ -111,26 +122,22 @@ void add_plan_command(CLI::App& app, Context& context) {
        .summary = "of `espalier train host` with the same flags",
        .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
       [](const HostJobOptions& options, Context& running) {
-        return print_plan(one_lane(options), running, population_planner({batch_limit<PopulationOptions>()}));
+        return print_plan(one_lane(options), data::choose_device(options.device), running,
+                          population_planner({batch_limit<PopulationOptions>()}));
       });
   add_job<PopulationOptions>(
       plan, context,
       {.name = "population",
        .summary = "of `espalier train population` with the same flags",
-       .examples = "  espalier plan population --data cifar10:DIR --device cuda --lanes 128 --batch 64\n"},
-      [](const PopulationOptions& options, Context& running) {
-        const Limit<PopulationOptions> lanes{
-            "number of lanes", 4096, [](PopulationOptions& larger, int64_t value) { larger.lanes = value; }};
-        return print_plan(options, running, population_planner({lanes, batch_limit<PopulationOptions>()}));
-      });
+       .examples = "  espalier plan population --data cifar10:DIR --devices cuda:0 --lanes 128 --batch 64\n"},
+      [](const PopulationOptions& options, Context& running) { return print_population(options, running); });
   add_job<LinetOptions>(plan, context,
                         {.name = "linet",
                          .summary = "of `espalier train linet` with the same flags",
                          .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
                         [](const LinetOptions& options, Context& running) {
-                          return print_plan(options, running,
-                                            Planner<LinetOptions>{.plan = train::plan_linet,
-                                                                  .parts = train::linet_parts,
+                          return print_plan(options, data::choose_device(options.device), running,
+                                            Planner<LinetOptions>{.parts = train::linet_parts,
                                                                   .limits = {batch_limit<LinetOptions>()}});
                         });
 }

@@ -1,5 +1,5 @@
 // espalier train host, espalier train population (train ppo and linet: files of their own)
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -25,23 +25,29 @@ train::PopulationEvents events_of(TrainScreen& screen, int64_t epochs, int64_t p
   train::PopulationEvents events;
   events.progress = screen.progress();
   events.run = screen.run_events();
-  events.started = [&screen, epochs, passes](const data::ResidentDataset& dataset,
-                                             const train::MemoryPlan& plan,
+  events.started = [&screen, epochs, passes](std::span<const train::DeviceStart> starts,
                                              const std::filesystem::path& run) {
-    fmt::print(
-        "{}: {} to train on, {} to validate, {} to test; {} {}\n", dataset.origin,
-        dataset.train.num_samples(), dataset.validation.num_samples(), dataset.test.num_samples(),
-        format_byte_size(dataset.bytes()),
-        dataset.residency == data::Residency::kHost ? "in pinned host memory" : "on " + dataset.device.str());
-    if (plan.budget_bytes > 0)
-      fmt::print("device memory: {} planned of {}; CUDA itself took {} when it started\n",
-                 format_byte_size(plan.total_bytes()), format_byte_size(plan.budget_bytes),
-                 format_byte_size(plan.context_bytes));
+    const data::ResidentDataset& dataset = *starts.front().dataset;
+    std::vector<c10::Device> devices;
+    std::vector<std::string> names;
+    for (const train::DeviceStart& start : starts) {
+      devices.push_back(start.dataset->device);
+      names.push_back(devices.back().str());
+    }
+    fmt::print("{}: {} to train on, {} to validate, {} to test; {} {}\n", dataset.origin,
+               dataset.train.num_samples(), dataset.validation.num_samples(), dataset.test.num_samples(),
+               format_byte_size(dataset.bytes()),
+               dataset.residency == data::Residency::kHost ? "in pinned host memory"
+                                                           : fmt::format("on {}", fmt::join(names, ", ")));
+    for (const auto& [data, plan] : starts)
+      if (plan.budget_bytes > 0)
+        fmt::print("memory of {}: {} planned of {}; CUDA itself took {} when it started\n",
+                   data->device.str(), format_byte_size(plan.total_bytes()),
+                   format_byte_size(plan.budget_bytes), format_byte_size(plan.context_bytes));
     if (dataset.format == MemoryFormat::kContiguous)
       fmt::print("memory format contiguous, for comparison: a step is timed after the first epoch\n");
     fmt::print("results: {}\n", run.string());
-    screen.begin(run, {.total = epochs, .samples_a_step = passes * dataset.train.num_samples()},
-                 {dataset.device});
+    screen.begin(run, {.total = epochs, .samples_a_step = passes * dataset.train.num_samples()}, devices);
   };
   events.formats_compared = [&screen](const train::FormatComparison& compared) {
     std::string text = fmt::format("contiguous: {:.3g} ms a step", compared.step_ms);
@@ -133,8 +139,9 @@ void add_train_command(CLI::App& app, Context& context) {
       train, context,
       {.name = "population",
        .summary = "many small networks at once, which may grow",
-       .examples = "  espalier train population --lanes 8 --host cifar_baseline --controller heuristic\n"
-                   "  espalier train population --data cifar10:DIR --lanes 128 --batch 64 --device cuda\n"},
+       .examples =
+           "  espalier train population --lanes 8 --host cifar_baseline --controller heuristic\n"
+           "  espalier train population --data cifar10:DIR --lanes 128 --batch 64 --devices cuda:0,cuda:1\n"},
       train_population);
   add_train_ppo(train, context);
   add_train_linet(train, context);

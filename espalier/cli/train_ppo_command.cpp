@@ -121,9 +121,10 @@ void print_started(train::PpoTrainer& trainer, const data::ResidentDataset& data
                    const std::filesystem::path& run, const PpoCommandOptions& options) {
   fmt::print("{}: {} to train on, {} to validate; {} networks of {} parameters on {}\n", dataset.origin,
              dataset.train.num_samples(), dataset.validation.num_samples(),
-             trainer.environments().num_lanes(), trainer.environments().host_parameters(), options.devices);
+             trainer.environments().num_lanes(), trainer.environments().host_parameters(),
+             options.population.devices);
   const auto is_cpu = [](const DeviceName& device) { return device.kind == DeviceName::Kind::kCpu; };
-  if (options.amp && std::ranges::any_of(train::devices_of(options), is_cpu))
+  if (options.amp && std::ranges::any_of(train::devices_of(options.population), is_cpu))
     fmt::print("--amp: on the CPU networks are trained in fp32\n");
   if (trainer.rounds_done() > 0)
     fmt::print("goes on after round {} of {}\n", trainer.rounds_done(), options.population.resume);
@@ -141,7 +142,8 @@ int train_ppo(const PpoCommandOptions& options, Context& context) {
     print_started(trainer, dataset, run, options);
     profile.run_begins(run, options.rounds - trainer.rounds_done());
     std::vector<c10::Device> devices;
-    for (const DeviceName& device : train::devices_of(options)) devices.push_back(data::torch_device(device));
+    for (const DeviceName& device : train::devices_of(options.population))
+      devices.push_back(data::torch_device(device));
     // A step is a pass over the training split on every device.
     screen.begin(run,
                  {.shape = watch::RunShape::kRounds,

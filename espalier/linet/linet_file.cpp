@@ -8,6 +8,7 @@
 #include <set>
 
 #include "espalier/core/error.h"
+#include "espalier/core/list_text.h"
 
 namespace espalier::linet {
 namespace {
@@ -20,14 +21,13 @@ std::vector<int64_t> numbers_of(const lanes::TensorFile& file, const std::string
     fail("'{}': is no network of ours: its metadata has no '{}'", file.path, key);
   std::vector<int64_t> numbers;
   const std::string& text = found->second;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
+  for (const std::string& part : split_list(text)) {
     int64_t number = 0;
-    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, number);
-    if (error != std::errc() || stop != text.data() + end)
+    const char* const end = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data(), end, number);
+    if (error != std::errc() || stop != end)
       fail("'{}': metadata '{}': want integers with commas between, got '{}'", file.path, key, text);
     numbers.push_back(number);
-    begin = end + 1;
   }
   return numbers;
 }

@@ -2,57 +2,36 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "espalier/train/episode_seed.h"
 #include "espalier/train/joint_epoch.h"
-#include "espalier/train/population_memory.h"
-#include "espalier/train/population_setup.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 
-Environments::Environments(const EnvironmentOptions& options, const Setup& setup)
-    : options_(options.population), acting_(policy_device_of(options), options.population.time_every) {
-  const std::vector<DeviceName> devices = devices_of(options);
-  const auto count = std::ssize(devices);
-  std::vector<std::vector<int64_t>> envs(devices.size());
+Environments::Environments(const PopulationOptions& options, std::vector<Site> sites, at::Device acting,
+                           OnFailure on_failure)
+    : options_(options), acting_(acting, options.time_every) {
+  std::vector<std::vector<int64_t>> envs(sites.size());
   std::vector<std::string> env_devices;
   for (int64_t env = 0; env < num_lanes(); ++env) {
-    envs[static_cast<size_t>(env % count)].push_back(env);
-    env_devices.push_back(devices[static_cast<size_t>(env % count)].text());
+    const auto site = static_cast<size_t>(env % std::ssize(sites));
+    envs[site].push_back(env);
+    env_devices.push_back(sites[site].setup.device.text());
   }
-  for (size_t d = 0; d < devices.size(); ++d) {
-    PopulationOptions part = population_options(options, devices[d]);
-    part.lanes = std::ssize(envs[d]);
+  for (size_t s = 0; s < sites.size(); ++s) {
+    PopulationOptions& part = sites[s].options;
+    part.lanes = std::ssize(envs[s]);
     part.controller = "none";  // one decides for all of them
-    TrainerSetup own = setup(devices[d]);
-    own.envs = envs[d];
-    own.env_devices = env_devices;
-    own.on_failure = OnFailure::kRetire;
-    populations_.push_back(std::make_unique<PopulationTrainer>(part, std::move(own)));
+    part.time_every = options.time_every;
+    TrainerSetup& setup = sites[s].setup;
+    setup.envs = envs[s];
+    setup.env_devices = env_devices;
+    setup.on_failure = on_failure;
+    populations_.push_back(std::make_unique<PopulationTrainer>(part, std::move(setup)));
   }
-  buffer_ = std::make_unique<EpochBuffer>(std::move(envs), num_slots(), policy_device_of(options));
-}
-
-MemoryPlan plan_environments(const EnvironmentOptions& options, const DeviceName& device,
-                             const TrainerSetup& setup, Growth growth) {
-  const data::ResidentDataset& data = *setup.dataset;
-  const std::vector<DeviceName> devices = devices_of(options);
-  PopulationOptions here = population_options(options, device);
-  here.controller = growth == Growth::kSeeds ? "random" : "none";
-  here.lanes = 0;  // environment e lives on device e mod D, and a device may be named twice
-  for (int64_t env = 0; env < options.population.lanes; ++env)
-    here.lanes += devices[static_cast<size_t>(env % std::ssize(devices))].text() == device.text();
-  const std::vector<data::FieldSpec> specs = specs_of(data.train);
-  const int64_t on_device = data.residency == data::Residency::kDevice ? data.bytes() : 0;
-  MemoryPlan plan = plan_population(here, on_device, specs[chosen_field(here, specs)], data.num_classes());
-  if (plan.budget_bytes > 0) plan.budget_bytes += on_device;  // it is there already
-  return plan;
-}
-
-void check_fits(const EnvironmentOptions& options, const Environments::Setup& setup, Growth growth) {
-  for (const DeviceName& device : devices_of(options))
-    check_fits(plan_environments(options, device, setup(device), growth),
-               fmt::format("lower --envs or --batch-per-env, add to --devices {}, or use --residency host",
-                           options.devices));
+  buffer_ = std::make_unique<EpochBuffer>(std::move(envs), num_slots(), acting);
 }
 
 void Environments::begin_episode(int64_t round) {
@@ -76,7 +55,14 @@ void Environments::at_every_batch(const std::function<void()>& call) {
   for (const auto& population : populations_) population->at_every_batch(call);
 }
 
+int64_t Environments::num_retired() const {
+  int64_t retired = 0;
+  for (const auto& population : populations_) retired += population->num_retired();
+  return retired;
+}
+
 void Environments::visit_state(StateArchive& archive) {
+  if (populations_.size() == 1) return populations_.front()->visit_state(archive);
   for (size_t p = 0; p < populations_.size(); ++p)
     archive.part(fmt::format("population{}", p), [&] { populations_[p]->visit_state(archive); });
 }

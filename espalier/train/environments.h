@@ -1,6 +1,6 @@
 // The environments of a job: populations, one a device, that live through episodes together.
 //
-// Kept true: environment e lives on device e mod D, as lane e / D of its population; what it does in a round
+// Kept true: environment e lives at site e mod D, as lane e / D of its population; what it does in a round
 // depends on (options, e, round) alone, whoever else is on its device (with plan `split` also on how many
 // share the device's pass over the data); all advance together, and the host waits once an epoch.
 #pragma once
@@ -11,23 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/device_name.h"
 #include "espalier/train/epoch_buffer.h"
-#include "espalier/train/memory_plan.h"
 #include "espalier/train/population_trainer.h"
-#include "espalier/train/ppo_options.h"
+#include "espalier/train/site.h"
 #include "espalier/train/step_timing.h"
 
 namespace espalier::train {
 
-enum class Growth { kNone, kSeeds };
-
 class Environments {
  public:
-  // The data and the host network on one device; who fails, and which lanes these are, is filled in.
-  using Setup = std::function<TrainerSetup(const DeviceName& device)>;
-
-  Environments(const EnvironmentOptions& options, const Setup& setup);
+  // options: of all lanes together; acting: where controllers act.
+  Environments(const PopulationOptions& options, std::vector<Site> sites, at::Device acting,
+               OnFailure on_failure);
 
   // All lanes begin anew; the epochs that follow see samples in an order of this round's own. Nothing is
   // allocated.
@@ -47,6 +42,7 @@ class Environments {
   int64_t epochs_done() const { return populations_.front()->epochs_done(); }  // of the episode
   int64_t host_parameters() const { return grow::num_parameters(population(0).host().options()); }
   size_t num_populations() const { return populations_.size(); }
+  int64_t num_retired() const;
   PopulationTrainer& trainer(size_t index) { return *populations_[index]; }
   grow::Population& population(size_t index) const { return populations_[index]->population(); }
   const EpochBuffer& buffer() const { return *buffer_; }
@@ -57,12 +53,5 @@ class Environments {
   std::unique_ptr<EpochBuffer> buffer_;
   StepTiming acting_;
 };
-
-// What the environments of a device take there, its data included and the policy not. setup: of that device.
-MemoryPlan plan_environments(const EnvironmentOptions& options, const DeviceName& device,
-                             const TrainerSetup& setup, Growth growth);
-
-// Before any of them is made: fails where those of a device do not fit it.
-void check_fits(const EnvironmentOptions& options, const Environments::Setup& setup, Growth growth);
 
 }  // namespace espalier::train

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "espalier/train/state_archive.h"
+
 namespace espalier::train {
 
 using policy::LaneSign;

@@ -12,9 +12,10 @@
 #include "espalier/policy/reward.h"
 #include "espalier/train/environments.h"
 #include "espalier/train/epoch_record.h"
-#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 using RewardTerms = std::array<double, policy::kNumRewardTerms>;
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/error.h"
+#include "espalier/core/list_text.h"
 #include "espalier/train/deterministic_scope.h"
 #include "espalier/train/policy_file.h"
 #include "espalier/train/ppo_job.h"
@@ -18,16 +19,6 @@ namespace {
 // Rounds of training count from 0: they never get here.
 constexpr int64_t kFirstRound = int64_t{1} << 24;
 constexpr std::string_view kPolicyPrefix = "ppo:";
-
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    names.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
-}
 
 // Before any data is read.
 void check_names(const std::vector<std::string>& names) {
@@ -86,14 +77,15 @@ Interval ControllerScores::gain_over(const ControllerScores& other) const {
   return interval(differences);
 }
 
-std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Environments::Setup& setup,
+std::vector<ControllerScores> evaluate(const EvaluateOptions& options, std::vector<Site> sites,
                                        const EvaluateEvents& events) {
-  check_names(names_in(options.controllers));
-  Environments environments(options, setup);
+  check_names(split_list(options.controllers));
+  Environments environments(options.population, std::move(sites), policy_device_of(options),
+                            OnFailure::kRetire);
   EpisodeReturns returns(environments, reward_options({}));
   // All of them first: a file that is damaged costs no episode.
   std::vector<std::pair<std::string, std::unique_ptr<Controller>>> controllers;
-  for (const std::string& name : names_in(options.controllers))
+  for (const std::string& name : split_list(options.controllers))
     controllers.emplace_back(name, controller_named(name, options, environments.population(0)));
 
   std::vector<ControllerScores> all;
@@ -118,12 +110,12 @@ std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Env
 EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEvents& events) {
   const auto began = std::chrono::steady_clock::now();
   const DeterministicScope deterministic(options.population.deterministic);
-  check_names(names_in(options.controllers));
+  check_names(split_list(options.controllers));
   Run run(options.population, "evaluate", to_json(options));
-  const Environments::Setup setup = setup_of(options, events.progress);
-  check_fits(options, setup, options.controllers == "none" ? Growth::kNone : Growth::kSeeds);
+  std::vector<Site> sites = sites_of(options, events.progress);
+  check_devices(options.population, sites, options.controllers == "none" ? Growth::kNone : Growth::kSeeds);
   run.begin({}, {});  // a comparison is not resumed
-  EvaluateResult result{.scores = evaluate(options, setup, events)};
+  EvaluateResult result{.scores = evaluate(options, std::move(sites), events)};
   for (const ControllerScores& scores : result.scores) {
     for (size_t i = 0; i < scores.accuracy.size(); ++i)
       run.write_metrics({{"kind", "evaluated_lane"},

@@ -64,7 +64,7 @@ struct EvaluateEvents {
 
 EvaluateResult run_evaluate_job(const EvaluateOptions& options, const EvaluateEvents& events);
 // The same with data and host given; writes nothing.
-std::vector<ControllerScores> evaluate(const EvaluateOptions& options, const Environments::Setup& setup,
+std::vector<ControllerScores> evaluate(const EvaluateOptions& options, std::vector<Site> sites,
                                        const EvaluateEvents& events);
 
 }  // namespace espalier::train

@@ -20,18 +20,18 @@ std::shared_ptr<const data::ResidentDataset> in_channels_last(data::ResidentData
 
 }  // namespace
 
-FormatComparison compare_formats(const PopulationOptions& options, const MemoryPlan& plan,
-                                 const data::ResidentDataset& dataset, const DeviceName& device,
-                                 TrainStep& step) {
-  FormatComparison measured{.step_ms = step.measure_ms()};
+FormatComparison compare_formats(PopulationTrainer& trainer, const MemoryPlan& plan) {
+  const data::ResidentDataset& dataset = *trainer.setup().dataset;
+  FormatComparison measured{.step_ms = trainer.step().measure_ms()};
   if (plan.budget_bytes > 0 && 2 * plan.total_bytes() > plan.budget_bytes) return measured;
-  PopulationOptions other = options;
+  PopulationOptions other = trainer.options();
   other.resident.memory_format = "channels_last";
   const std::vector<data::FieldSpec> specs = specs_of(dataset.train);
-  const size_t field = chosen_field(options, specs);
+  const size_t field = chosen_field(other, specs);
   const auto converted = in_channels_last(dataset);
-  const at::ScalarType compute = precision_type(options.precision, dataset.device);
-  const data::GatherIterator train(training_plan(other, device, compute), {converted}, data::Split::kTrain);
+  const at::ScalarType compute = precision_type(other.precision, dataset.device);
+  const data::GatherIterator train(training_plan(other, trainer.setup().device, compute), {converted},
+                                   data::Split::kTrain);
   grow::Population population(host_for(other, specs[field], dataset.num_classes()), {}, dataset.device,
                               compute);
   TrainStep twin(population, train.gather_call(0), field,

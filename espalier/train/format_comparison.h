@@ -3,11 +3,8 @@
 
 #include <optional>
 
-#include "espalier/core/device_name.h"
-#include "espalier/data/resident.h"
 #include "espalier/train/memory_plan.h"
-#include "espalier/train/population_options.h"
-#include "espalier/train/train_step.h"
+#include "espalier/train/population_trainer.h"
 
 namespace espalier::train {
 
@@ -17,9 +14,7 @@ struct FormatComparison {
 };
 
 // Between epochs, before anything grew: the other step is that of a population at its beginning. Trains
-// nothing. plan: of the run itself, made before it took any memory.
-FormatComparison compare_formats(const PopulationOptions& options, const MemoryPlan& plan,
-                                 const data::ResidentDataset& dataset, const DeviceName& device,
-                                 TrainStep& step);
+// nothing. plan: of what is on the device, made before it took any memory.
+FormatComparison compare_formats(PopulationTrainer& trainer, const MemoryPlan& plan);
 
 }  // namespace espalier::train

@@ -5,6 +5,7 @@ namespace espalier::train {
 PopulationOptions one_lane(const HostJobOptions& options) {
   PopulationOptions population;
   static_cast<TrainingOptions&>(population) = options;
+  population.devices = options.device;
   population.lanes = 1;
   population.host = "cifar_wide";
   return population;

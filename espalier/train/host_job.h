@@ -7,10 +7,18 @@
 namespace espalier::train {
 
 struct HostJobOptions : TrainingOptions {
+  std::string device = "auto";
+
   HostJobOptions() {
     epochs = 3;
     batch = 128;
     learning_rate = 0.2;
+  }
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    visit_device(v, device);
+    TrainingOptions::visit(v);
   }
 };
 

@@ -11,10 +11,16 @@
 
 namespace espalier::train {
 
+// Of jobs that train one network: it lives on one device.
+template <class Visitor>
+void visit_device(Visitor&& v, std::string& device) {
+  v({.name = "device", .help = "where to train: cpu, cuda, cuda:N, or auto: a GPU where there is one"},
+    device);
+}
+
 struct JobOptions : RunOptions {
   data::SourceOptions source;
   data::ResidentOptions resident;
-  std::string device = "auto";
   int64_t epochs = 12;
   int64_t batch = 512;
   int64_t crop_pad = 4;
@@ -29,8 +35,6 @@ struct JobOptions : RunOptions {
   void visit(Visitor&& v) {
     source.visit(v);
     resident.visit(v);
-    v({.name = "device", .help = "where to train: cpu, cuda, cuda:N, or auto: a GPU where there is one"},
-      device);
     v({.name = "epochs", .help = "passes over the training split", .low = 1, .high = 1e6}, epochs);
     v({.name = "batch", .help = "samples a lane and step", .low = 1, .high = 1 << 20}, batch);
     v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024},
@@ -48,7 +52,7 @@ struct JobOptions : RunOptions {
       convolutions);
     RunOptions::visit(v);
     v({.name = "device-memory",
-       .help = "cap on what is allocated on the device, such as 20GiB; 0: none",
+       .help = "cap on what is allocated on a device, such as 20GiB; 0: none",
        .low = 0,
        .format = OptionFormat::kByteSize},
       device_memory);

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "espalier/train/state_archive.h"
+
 namespace espalier::train {
 
 LaneSnapshots::LaneSnapshots(grow::Population& population, TrainStep& step, grow::Lifecycle& lifecycle)

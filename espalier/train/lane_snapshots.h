@@ -10,10 +10,11 @@
 
 #include "espalier/grow/lifecycle.h"
 #include "espalier/grow/population.h"
-#include "espalier/train/state_archive.h"
 #include "espalier/train/train_step.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 class LaneSnapshots {
  public:

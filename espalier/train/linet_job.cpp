@@ -119,9 +119,7 @@ LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events
   const auto began = Clock::now();
   Run run(options, "linet", to_json(options), events.run);
   const DeviceName name = data::choose_device(options.device);
-  const c10::Device device = data::torch_device(name);
-  if (!device.is_cpu()) measure_cuda_context(device.index());  // before anything starts CUDA
-  cap_device_memory(device, options.device_memory);
+  claim_device(data::torch_device(name), options.device_memory);
   const DeterministicScope deterministic(options.deterministic);
   repeat_convolutions(options.convolutions);
 
@@ -152,7 +150,7 @@ LinetResult run_linet_job(const LinetOptions& options, const LinetEvents& events
     }
     run.set_score(done.validated.accuracy);
     run.write_metrics(line_of(done, trainer.stream_names()));
-    if (!device.is_cpu())
+    if (!dataset->device.is_cpu())
       run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
     if (events.epoch_done) events.epoch_done(done);
   };

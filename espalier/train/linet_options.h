@@ -15,6 +15,7 @@ struct LinetOptions : JobOptions {
     epochs = 5;
   }
 
+  std::string device = "auto";
   std::string model = "li_resnet18";
   std::string streams;
   double width = 0;
@@ -40,6 +41,7 @@ struct LinetOptions : JobOptions {
 
   template <class Visitor>
   void visit(Visitor&& v) {
+    visit_device(v, device);
     JobOptions::visit(v);
     v({.name = "model",
        .help = "the residual network that every stream is",

@@ -16,6 +16,7 @@
 #include "espalier/lanes/lane_gradients.h"
 #include "espalier/lanes/lane_loss.h"
 #include "espalier/linet/stream_balance.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 namespace {

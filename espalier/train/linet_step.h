@@ -21,10 +21,11 @@
 #include "espalier/train/gather_buffers.h"
 #include "espalier/train/learning_rate.h"
 #include "espalier/train/loss_scale.h"
-#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 enum class OptimizerKind { kAdamW, kSgd };
 

@@ -13,6 +13,7 @@
 #include "espalier/core/interrupt.h"
 #include "espalier/linet/linet_file.h"
 #include "espalier/train/population_setup.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 namespace {

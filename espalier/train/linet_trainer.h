@@ -19,9 +19,10 @@
 #include "espalier/train/linet_evaluation.h"
 #include "espalier/train/linet_options.h"
 #include "espalier/train/linet_step.h"
-#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 struct LinetEpoch {
   int64_t epoch = 0;  // from 1

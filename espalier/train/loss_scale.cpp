@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "espalier/lanes/lane_tensor.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 
@@ -33,6 +34,11 @@ void LossScale::update(const at::Tensor& finite) {
 void LossScale::reset() {
   scales_.fill_(kFirst);
   good_steps_.zero_();
+}
+
+void LossScale::visit_state(StateArchive& archive) {
+  archive.tensor("loss_scale.scales", scales_);
+  archive.tensor("loss_scale.good_steps", good_steps_);
 }
 
 }  // namespace espalier::train

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "espalier/lanes/lane_parameter.h"
-#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 class LossScale {
  public:
@@ -38,10 +39,7 @@ class LossScale {
 
   // What a step changes.
   std::vector<at::Tensor> state() const { return {scales_, good_steps_}; }
-  void visit_state(StateArchive& archive) {
-    archive.tensor("loss_scale.scales", scales_);
-    archive.tensor("loss_scale.good_steps", good_steps_);
-  }
+  void visit_state(StateArchive& archive);
 
  private:
   at::Tensor scales_;      // [L] f32

@@ -30,9 +30,11 @@ MemoryPlan with_budget(MemoryPlan parts, c10::Device device, int64_t cap_bytes) 
   return parts;
 }
 
-void cap_device_memory([[maybe_unused]] c10::Device device, [[maybe_unused]] int64_t cap_bytes) {
+void claim_device([[maybe_unused]] c10::Device device, [[maybe_unused]] int64_t cap_bytes) {
 #if ESPALIER_WITH_CUDA
-  if (device.is_cpu() || cap_bytes <= 0) return;
+  if (device.is_cpu()) return;
+  measure_cuda_context(device.index());
+  if (cap_bytes <= 0) return;
   const auto memory = cuda_memory(device.index());
   if (!memory) return;
   const double fraction = static_cast<double>(cap_bytes) / static_cast<double>(memory->total_bytes);

@@ -30,8 +30,9 @@ int64_t device_budget(c10::Device device, int64_t cap_bytes);
 // The parts of a run with what the device has: its budget, and what CUDA itself took.
 MemoryPlan with_budget(MemoryPlan parts, c10::Device device, int64_t cap_bytes);
 
-// Makes torch's allocator keep to the cap. The CUDA context and captured graphs come on top.
-void cap_device_memory(c10::Device device, int64_t cap_bytes);
+// Before anything else starts CUDA there: so that what that takes is known, and torch's allocator keeps to
+// the cap (0: none). The CUDA context and captured graphs come on top.
+void claim_device(c10::Device device, int64_t cap_bytes);
 
 // Fails, naming the parts, what is free and what to lower, where the plan does not fit.
 void check_fits(const MemoryPlan& plan, const std::string& remedy);

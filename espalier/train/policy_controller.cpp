@@ -10,6 +10,7 @@
 #include "espalier/core/error.h"
 #include "espalier/policy/checkpoint.h"
 #include "espalier/train/policy_signs.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 namespace {

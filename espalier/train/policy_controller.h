@@ -15,10 +15,11 @@
 #include "espalier/policy/acting.h"
 #include "espalier/policy/ppo.h"
 #include "espalier/train/controller.h"
-#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 struct PolicyOptions {
   int64_t lanes = 1;  // L, of the whole job

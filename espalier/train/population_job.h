@@ -8,14 +8,15 @@
 
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "espalier/core/progress.h"
 #include "espalier/train/format_comparison.h"
-#include "espalier/train/memory_plan.h"
 #include "espalier/train/population_options.h"
 #include "espalier/train/population_trainer.h"
 #include "espalier/train/run.h"
+#include "espalier/train/site.h"
 
 namespace espalier::train {
 
@@ -32,7 +33,7 @@ struct PopulationResult {
 // What the job tells while it runs. All may be empty.
 struct PopulationEvents {
   Progress progress;
-  std::function<void(const data::ResidentDataset&, const MemoryPlan&, const std::filesystem::path&)> started;
+  std::function<void(std::span<const DeviceStart>, const std::filesystem::path&)> started;
   std::function<void(const EpochRecord&)> epoch_done;
   std::function<void(const FormatComparison&)> formats_compared;
   RunEvents run;

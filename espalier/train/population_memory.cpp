@@ -62,11 +62,4 @@ MemoryPlan population_parts(const PopulationOptions& options, int64_t data_bytes
   return plan;
 }
 
-MemoryPlan plan_population(const PopulationOptions& options, int64_t data_bytes, const data::FieldSpec& field,
-                           int64_t num_classes) {
-  const c10::Device device = data::torch_device(data::choose_device(options.device));
-  return with_budget(population_parts(options, data_bytes, field, num_classes, device), device,
-                     options.device_memory);
-}
-
 }  // namespace espalier::train

@@ -15,8 +15,4 @@ namespace espalier::train {
 MemoryPlan population_parts(const PopulationOptions& options, int64_t data_bytes,
                             const data::FieldSpec& field, int64_t num_classes, at::Device device);
 
-// The same with both: starts CUDA.
-MemoryPlan plan_population(const PopulationOptions& options, int64_t data_bytes, const data::FieldSpec& field,
-                           int64_t num_classes);
-
 }  // namespace espalier::train

@@ -11,6 +11,7 @@
 #include "espalier/core/interrupt.h"
 #include "espalier/train/joint_epoch.h"
 #include "espalier/train/population_setup.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 namespace {

@@ -23,11 +23,12 @@
 #include "espalier/train/evaluation.h"
 #include "espalier/train/lane_snapshots.h"
 #include "espalier/train/population_options.h"
-#include "espalier/train/state_archive.h"
 #include "espalier/train/step_timing.h"
 #include "espalier/train/train_step.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 enum class OnFailure {
   kRollBack,  // to the last good state, at half the rate; retired after kMaxRollbacks
@@ -81,6 +82,8 @@ class PopulationTrainer {
 
   Telemetry telemetry() const;  // of the epoch under way
 
+  const PopulationOptions& options() const { return options_; }
+  const TrainerSetup& setup() const { return setup_; }
   int64_t env_of(int64_t lane) const { return setup_.host.lane_id(lane); }
   int64_t epochs_done() const { return epoch_; }
   int64_t num_retired() const { return std::ranges::count_if(lanes_, &Lane::is_retired); }

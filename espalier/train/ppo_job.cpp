@@ -7,15 +7,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
-#include "espalier/data/cache.h"
 #include "espalier/lanes/conv_choice.h"
 #include "espalier/train/deterministic_scope.h"
-#include "espalier/train/memory_plan.h"
 #include "espalier/train/policy_file.h"
-#include "espalier/train/population_memory.h"
-#include "espalier/train/population_setup.h"
 #include "espalier/train/ppo_lines.h"
 #include "espalier/train/run.h"
 
@@ -27,7 +22,7 @@ constexpr const char* kPolicyFile = "policy.safetensors";
 nlohmann::ordered_json environment(const PpoJobOptions& options, PpoTrainer& trainer) {
   PopulationTrainer& first = trainer.environments().trainer(0);
   nlohmann::ordered_json devices;
-  for (const DeviceName& device : devices_of(options))
+  for (const DeviceName& device : devices_of(options.population))
     devices.push_back(
         {{"device", device.text()}, {"precision", population_options(options, device).precision}});
   return {{"devices", devices},
@@ -78,16 +73,11 @@ void check_files(const PpoJobOptions& options) {
 
 }  // namespace
 
-Environments::Setup setup_of(const EnvironmentOptions& options, const Progress& progress) {
-  return [options, progress](const DeviceName& device) -> TrainerSetup {
-    const PopulationOptions population = population_options(options, device);
-    const auto dataset =
-        data::DatasetCache::instance().ensure(population.source, population.resident, device, progress);
-    const std::vector<data::FieldSpec> specs = specs_of(dataset->train);
-    const data::FieldSpec& field = specs[chosen_field(population, specs)];
-    return {
-        .dataset = dataset, .device = device, .host = host_for(population, field, dataset->num_classes())};
-  };
+std::vector<Site> sites_of(const EnvironmentOptions& options, const Progress& progress) {
+  std::vector<Site> sites;
+  for (const DeviceName& device : devices_of(options.population))
+    sites.push_back(site_on(device, population_options(options, device), progress));
+  return sites;
 }
 
 PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
@@ -97,21 +87,18 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
   RunOptions run_options = options.population;
   if (begins_with_policy(options)) run_options.resume.clear();
   Run run(run_options, "ppo", to_json(options), events.run);
-  for (const DeviceName& name : devices_of(options)) {
-    const c10::Device device = data::torch_device(name);
-    if (!device.is_cpu()) measure_cuda_context(device.index());
-    cap_device_memory(device, options.population.device_memory);
-  }
+  for (const DeviceName& device : devices_of(options.population))
+    claim_device(data::torch_device(device), options.population.device_memory);
   const DeterministicScope deterministic(options.population.deterministic);
   repeat_convolutions(options.population.convolutions);
 
-  const Environments::Setup setup = setup_of(options, events.progress);
-  check_fits(options, setup, options.controller == "none" ? Growth::kNone : Growth::kSeeds);
-  PpoTrainer trainer(options, setup);
-  const data::ResidentDataset& dataset = *setup(devices_of(options).front()).dataset;
+  std::vector<Site> sites = sites_of(options, events.progress);
+  check_devices(options.population, sites, options.controller == "none" ? Growth::kNone : Growth::kSeeds);
+  const std::shared_ptr<const data::ResidentDataset> dataset = sites.front().setup.dataset;
+  PpoTrainer trainer(options, std::move(sites));
   std::vector<double> returns;  // of rounds
   PpoResult result{.run_dir = run.path()};
-  run.begin({environment(options, trainer), dataset_facts(dataset),
+  run.begin({environment(options, trainer), dataset_facts(*dataset),
              [&] { return batch_pictures(trainer.environments().trainer(0).step().batch()); }},
             [&](StateArchive& archive) {
               trainer.visit_state(archive);
@@ -125,7 +112,7 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
                  options.population.resume, trainer.rounds_done(), options.rounds);
   }
   trainer.environments().at_every_batch([&] { run.at_batch(); });
-  if (events.started) events.started(trainer, dataset, run.path());
+  if (events.started) events.started(trainer, *dataset, run.path());
 
   const PpoLines lines(trainer.environments().population(0), options);
   const StepDone step_done = [&](int64_t round, const EpochRecord& epoch,
@@ -147,7 +134,7 @@ PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events) {
       if (!options.save.empty()) trainer.save(options.save);
     }
     if (events.round_done) events.round_done(round);
-    if (!data::torch_device(devices_of(options).front()).is_cpu())
+    if (!dataset->device.is_cpu())
       run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
   };
   run.guard([&] {

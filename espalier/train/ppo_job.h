@@ -36,7 +36,7 @@ struct PpoEvents {
 
 PpoResult run_ppo_job(const PpoJobOptions& options, const PpoEvents& events);
 
-// The data and the host on a device, as a job's options say.
-Environments::Setup setup_of(const EnvironmentOptions& options, const Progress& progress);
+// Where the environments live, in order, with the data there.
+std::vector<Site> sites_of(const EnvironmentOptions& options, const Progress& progress);
 
 }  // namespace espalier::train

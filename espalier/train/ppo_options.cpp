@@ -5,21 +5,13 @@
 #include <algorithm>
 
 #include "espalier/core/error.h"
+#include "espalier/core/list_text.h"
 #include "espalier/data/resident.h"
 #include "espalier/train/population_setup.h"
+#include "espalier/train/site.h"
 
 namespace espalier::train {
 namespace {
-
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 // Which slots --slots names; a name that is none is refused with the list.
 std::vector<bool> enabled_slots(const EnvironmentOptions& options, const grow::Population& population) {
@@ -27,7 +19,7 @@ std::vector<bool> enabled_slots(const EnvironmentOptions& options, const grow::P
   for (const grow::SlotSpec& slot : population.slots()) names.push_back(slot.name);
   std::vector<bool> enabled(names.size(), options.slots.empty());
   if (options.slots.empty()) return enabled;
-  for (const std::string& name : parts_of(options.slots)) {
+  for (const std::string& name : split_list(options.slots)) {
     const auto found = std::ranges::find(names, name);
     if (found == names.end())
       fail_usage("--slots: '{}' is none of this host's: {}", name, fmt::join(names, ", "));
@@ -38,23 +30,13 @@ std::vector<bool> enabled_slots(const EnvironmentOptions& options, const grow::P
 
 }  // namespace
 
-std::vector<DeviceName> devices_of(const EnvironmentOptions& options) {
-  std::vector<DeviceName> devices;
-  for (const std::string& name : parts_of(options.devices)) devices.push_back(data::choose_device(name));
-  if (std::ssize(devices) > options.population.lanes)
-    fail_usage("--devices {}: want at most one a network, --envs {}", options.devices,
-               options.population.lanes);
-  return devices;
-}
-
 at::Device policy_device_of(const EnvironmentOptions& options) {
-  return data::torch_device(options.policy_device.empty() ? devices_of(options).front()
+  return data::torch_device(options.policy_device.empty() ? devices_of(options.population).front()
                                                           : data::choose_device(options.policy_device));
 }
 
 PopulationOptions population_options(const EnvironmentOptions& options, const DeviceName& device) {
   PopulationOptions population = options.population;
-  population.device = device.text();
   if (options.gpu_preload) population.resident.residency = "device";
   const bool is_cpu = device.kind == DeviceName::Kind::kCpu;
   population.precision = is_cpu || !options.amp ? "fp32" : options.amp_dtype == "float16" ? "fp16" : "bf16";

@@ -69,7 +69,6 @@ struct PolicyTrainingOptions {
 // What lives through episodes, and where.
 struct EnvironmentOptions {
   PopulationOptions population;  // lanes: the environments; epochs: of an episode
-  std::string devices = "auto";
   std::string policy_device;
   bool gpu_preload = false;
   std::string slots;
@@ -81,6 +80,7 @@ struct EnvironmentOptions {
   EnvironmentOptions() {
     population.epochs = 25;
     population.plan = "split";
+    population.lanes_flag = "--envs";
     population.batch_flag = "--batch-per-env";
   }
 
@@ -90,12 +90,7 @@ struct EnvironmentOptions {
     population.resident.visit(v);
     v({.name = "gpu-preload", .help = "another name of --residency device"}, gpu_preload);
     v({.name = "field", .help = "the field to train on, where the data has several"}, population.field);
-    v({.name = "devices",
-       .help =
-           "where the environments live, in turn: cpu, cuda:0 or cuda:0,cuda:1; auto: a GPU where there is "
-           "one",
-       .placeholder = "LIST"},
-      devices);
+    population.visit_devices(v);
     v({.name = "policy-device", .help = "where the policy lives; without it the first of the devices"},
       policy_device);
     v({.name = "envs", .help = "networks that are trained at once", .low = 1, .high = 4096},
@@ -203,8 +198,6 @@ struct PpoJobOptions : EnvironmentOptions {
   }
 };
 
-// "cuda:0,cuda:1" as devices of this machine; a name that is none is refused.
-std::vector<DeviceName> devices_of(const EnvironmentOptions& options);
 // Where controllers act.
 at::Device policy_device_of(const EnvironmentOptions& options);
 

@@ -8,6 +8,7 @@
 #include "espalier/core/error.h"
 #include "espalier/train/policy_file.h"
 #include "espalier/train/population_setup.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 namespace {
@@ -20,10 +21,10 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-EnvironmentOptions as_timed(const PpoJobOptions& options) {
-  EnvironmentOptions environments = options;
-  if (!options.timing) environments.population.time_every = 0;
-  return environments;
+PopulationOptions as_timed(const PpoJobOptions& options) {
+  PopulationOptions population = options.population;
+  if (!options.timing) population.time_every = 0;
+  return population;
 }
 
 double mean(const std::vector<double>& values) {
@@ -82,9 +83,9 @@ EpisodeRecord play_episode(Environments& environments, Controller& controller, E
   return record;
 }
 
-PpoTrainer::PpoTrainer(const PpoJobOptions& options, const Environments::Setup& setup)
+PpoTrainer::PpoTrainer(const PpoJobOptions& options, std::vector<Site> sites)
     : options_(options),
-      environments_(as_timed(options), setup),
+      environments_(as_timed(options), std::move(sites), policy_device_of(options), OnFailure::kRetire),
       returns_(environments_, reward_options(options.policy)) {
   if (options.controller == "ppo") {
     policy_ = std::make_shared<PolicyController>(
@@ -123,7 +124,7 @@ void PpoTrainer::visit_state(StateArchive& archive) {
   if (archive.is_loading() && is_under_way_) controller_->begin_episode(rounds_done_);
   if (policy_) archive.part("policy", [&] { policy_->visit_state(archive); });
   if (!is_under_way_) return;  // all of them begin anew
-  environments_.visit_state(archive);
+  archive.part("environments", [&] { environments_.visit_state(archive); });
   archive.part("returns", [&] { returns_.visit_state(archive); });
 }
 

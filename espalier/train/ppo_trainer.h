@@ -63,7 +63,7 @@ EpisodeRecord play_episode(Environments& environments, Controller& controller, E
 
 class PpoTrainer {
  public:
-  PpoTrainer(const PpoJobOptions& options, const Environments::Setup& setup);
+  PpoTrainer(const PpoJobOptions& options, std::vector<Site> sites);
 
   RoundRecord train_round(const Progress& progress = {}, const StepDone& step_done = {});
 

@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFormat = "espalier checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // of manifest and state
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kEnvironment = "environment.json";
@@ -271,8 +271,11 @@ void Run::begin(const Facts& facts, Visit visit) {
     if (manifest.value("format", "") != kFormat)
       fail("checkpoint '{}': is none of espalier's", checkpoint_->path.string());
     if (manifest.value("version", 0) != kVersion)
-      fail("checkpoint '{}': has schema version {}, and this program reads {}", checkpoint_->path.string(),
-           manifest.value("version", 0), kVersion);
+      fail(
+          "checkpoint '{}': has schema version {}, and this program reads {}: go on with the program that "
+          "wrote "
+          "it, or begin anew with --restart fresh",
+          checkpoint_->path.string(), manifest.value("version", 0), kVersion);
     check_fingerprint(manifest.value("fingerprint", Json::object()), fingerprint());
     lanes::set_conv_choices(manifest.value("convolutions", lanes::ConvChoices{}));
     StateArchive archive(checkpoint_, manifest.value("state", Json::object()));

@@ -15,6 +15,7 @@
 #include "espalier/core/error.h"
 #include "espalier/lanes/lane_gradients.h"
 #include "espalier/lanes/lane_loss.h"
+#include "espalier/train/state_archive.h"
 
 namespace espalier::train {
 

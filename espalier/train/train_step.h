@@ -25,11 +25,12 @@
 #include "espalier/train/lane_optimizers.h"
 #include "espalier/train/learning_rate.h"
 #include "espalier/train/loss_scale.h"
-#include "espalier/train/state_archive.h"
 #include "espalier/train/step_graphs.h"
 #include "espalier/train/step_metrics.h"
 
 namespace espalier::train {
+
+class StateArchive;
 
 struct TrainStepOptions {
   lanes::LaneSgdOptions optimizer;  // learning_rate: the peak

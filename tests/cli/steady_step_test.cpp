@@ -46,7 +46,7 @@ TEST(SteadyStep, ConvertsNoLayoutWhateverHasGrown) {
 TEST(SteadyStepCuda, ConvertsNoLayoutWhateverHasGrown) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   train::PopulationOptions options = train::testing::small_options(2);
-  options.device = "cuda";
+  options.devices = "cuda";
   options.graphs = false;
   options.precision = "bf16";
   expect_no_conversion_whatever_has_grown(options, c10::Device(c10::kCUDA, 0));

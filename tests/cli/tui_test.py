@@ -19,7 +19,7 @@ PATIENCE = 120  # seconds, for what takes one on an idle machine
 TINY = ["--synthetic-train", "60", "--synthetic-test", "20", "--synthetic-size", "8x8", "--crop-pad", "1"]
 PPO = ["train", "ppo", "--devices", "cpu", *TINY, "--envs", "2", "--batch-per-env", "9", "--episode-length", "4",
        "--encoder-size", "8", "--hidden-size", "8"]
-POPULATION = ["train", "population", "--device", "cpu", *TINY, "--batch", "9", "--controller", "random"]
+POPULATION = ["train", "population", "--devices", "cpu", *TINY, "--batch", "9", "--controller", "random"]
 ENDLESS = ["--epochs", "100000"]
 
 
@@ -266,7 +266,7 @@ class Endings(unittest.TestCase):
 
     def test_a_second_ctrl_c_ends_it_at_once(self):
         # A step of minutes, so that the first one cannot be followed.
-        session = Session(self, "train", "population", "--device", "cpu", "--host", "cifar_wide", "--lanes", "16", "--batch", "1000",
+        session = Session(self, "train", "population", "--devices", "cpu", "--host", "cifar_wide", "--lanes", "16", "--batch", "1000",
                           "--synthetic-train", "1200", "--synthetic-test", "20", *ENDLESS)
         session.sees("running$")
         session.type(b"\x03")

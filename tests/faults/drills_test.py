@@ -21,7 +21,7 @@ RANDOM = random.Random(SEED)
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 DATA = ["--synthetic-train", "240", "--synthetic-test", "40", "--synthetic-size", "8x8", "--crop-pad", "1"]
-POPULATION = ["train", "population", "--device", "cpu", *DATA, "--lanes", "3", "--batch", "24", "--controller", "random",
+POPULATION = ["train", "population", "--devices", "cpu,cpu", *DATA, "--lanes", "3", "--batch", "24", "--controller", "random",
               "--embargo", "1", "--epochs"]
 PPO = ["train", "ppo", "--devices", "cpu", *DATA, "--envs", "4", "--batch-per-env", "12", "--episode-length", "6",
        "--encoder-size", "16", "--hidden-size", "16", "--rounds"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 from safetensors.numpy import load_file
 
-DATA = ["--synthetic-train", "60", "--synthetic-test", "20", "--device", "cpu"]
+DATA = ["--synthetic-train", "60", "--synthetic-test", "20"]
 
 
 def crc32c(data):
@@ -38,14 +38,14 @@ def last_checkpoint(espalier, folder, *arguments):
 def main():
     espalier = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
-        hosts = last_checkpoint(espalier, Path(folder) / "population", "population", "--lanes", "3", "--batch", "18",
+        hosts = last_checkpoint(espalier, Path(folder) / "population", "population", "--devices", "cpu", "--lanes", "3", "--batch", "18",
                                 "--synthetic-size", "8x8")
         weights = {name: tensor for name, tensor in hosts.items() if name.startswith("host.") and tensor.ndim == 5}
         assert weights, sorted(hosts)
         for name, weight in weights.items():
             assert weight.shape[0] == 3 and weight.dtype == numpy.float32, (name, weight.shape)
             assert numpy.isfinite(weight).all() and not (weight[0] == weight[1]).all(), name
-        linet = last_checkpoint(espalier, Path(folder) / "linet", "linet", "--batch", "18", "--width", "0.0625")
+        linet = last_checkpoint(espalier, Path(folder) / "linet", "linet", "--device", "cpu", "--batch", "18", "--width", "0.0625")
         assert any(name.startswith("network.layer1.0.conv1") for name in linet), sorted(linet)
 
 

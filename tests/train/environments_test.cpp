@@ -15,6 +15,7 @@ using testing::epochs_of_round;
 using testing::expect_same_epoch;
 using testing::small_environments;
 using testing::small_ppo;
+using testing::small_sites;
 
 // Epochs of one round under the controller of that name.
 std::vector<EpochRecord> play(Environments& environments, const PpoJobOptions& options,
@@ -34,8 +35,8 @@ TEST(Environments, GiveOnTwoDevicesWhatTheyGiveOnOne) {
     PpoJobOptions one = small_ppo(3);  // 2 and 1 of them
     one.population.plan = plan;
     PpoJobOptions two = one;
-    two.devices = "cpu,cpu";
-    PpoTrainer together(one, small_environments(one)), apart(two, small_environments(two));
+    two.population.devices = "cpu,cpu";
+    PpoTrainer together(one, small_sites(one)), apart(two, small_sites(two));
     EXPECT_EQ(apart.environments().num_populations(), 2u);
     for (int round = 0; round < 2; ++round) {
       std::vector<EpochRecord> epochs[2];
@@ -59,7 +60,7 @@ TEST(Environments, GiveOnTwoDevicesWhatTheyGiveOnOne) {
 TEST(Environments, BeginEveryRoundAnewWhateverGrewBefore) {
   PpoJobOptions options = small_ppo(2);
   options.population.epochs = 8;
-  Environments used(options, small_environments(options)), fresh(options, small_environments(options));
+  Environments used = small_environments(options), fresh = small_environments(options);
   const auto first = play(used, options, "random", 0);
   const auto has_seed = [](const EpochRecord& epoch) {
     return std::ranges::any_of(epoch.lanes, [](const LaneRecord& lane) {
@@ -77,7 +78,7 @@ TEST(Environments, BeginEveryRoundAnewWhateverGrewBefore) {
 
 TEST(Environments, ReadEachEpochOnce) {
   const PpoJobOptions options = small_ppo(2);
-  Environments environments(options, small_environments(options));
+  Environments environments = small_environments(options);
   play(environments, options, "random", 0);
   EXPECT_EQ(environments.buffer().num_reads(), options.population.epochs);
 }
@@ -85,9 +86,10 @@ TEST(Environments, ReadEachEpochOnce) {
 TEST(Environments, ArePlannedForTheDeviceThatTheyLiveOn) {
   PpoJobOptions options = small_ppo(6);
   const auto bytes_of = [&](const std::string& devices, Growth growth) {
-    options.devices = devices;
-    const DeviceName device = data::choose_device("cpu");
-    return plan_environments(options, device, small_environments(options)(device), growth).total_bytes();
+    options.population.devices = devices;
+    const auto starts = check_devices(options.population, small_sites(options), growth);
+    EXPECT_EQ(starts.size(), 1u) << "each device once";
+    return starts.front().plan.total_bytes();
   };
   const int64_t grown = bytes_of("cpu", Growth::kSeeds);
   EXPECT_GT(grown, bytes_of("cpu", Growth::kNone));
@@ -100,17 +102,16 @@ TEST(Environments, NameTheirOwnFlagWhereABatchIsTooLarge) {
   PpoJobOptions options = small_ppo(2);
   options.population.batch_flag = PpoJobOptions().population.batch_flag;
   options.population.batch = 100;
-  EXPECT_ERROR(Environments(options, small_environments(options)), UsageError, "--batch-per-env 100",
-               "2 networks", "40 samples");
+  EXPECT_ERROR(small_environments(options), UsageError, "--batch-per-env 100", "2 networks", "40 samples");
 }
 
 TEST(Environments, RefuseMoreDevicesThanNetworksAndSlotsThatAreNone) {
   PpoJobOptions options = small_ppo(2);
-  options.devices = "cpu,cpu,cpu";
-  EXPECT_ERROR(PpoTrainer(options, small_environments(options)), UsageError, "--devices cpu,cpu,cpu", "2");
-  options.devices = "cpu";
+  options.population.devices = "cpu,cpu,cpu";
+  EXPECT_ERROR(PpoTrainer(options, small_sites(options)), UsageError, "--devices cpu,cpu,cpu", "2");
+  options.population.devices = "cpu";
   options.slots = "r0c0,r7c7";
-  EXPECT_ERROR(PpoTrainer(options, small_environments(options)), UsageError, "--slots", "'r7c7'", "r1c0");
+  EXPECT_ERROR(PpoTrainer(options, small_sites(options)), UsageError, "--slots", "'r7c7'", "r1c0");
 }
 
 TEST(Environments, KeepSeedsWithinTheSlotsAndTheNumberThatAreAllowed) {
@@ -121,7 +122,7 @@ TEST(Environments, KeepSeedsWithinTheSlotsAndTheNumberThatAreAllowed) {
     options.population.epochs = 10;
     options.slots = "r0c1,r1c0";
     options.max_seeds = 1;
-    PpoTrainer trainer(options, small_environments(options));
+    PpoTrainer trainer(options, small_sites(options));
     int64_t num_seeds = 0;
     for (const EpochRecord& epoch : epochs_of_round(trainer))
       for (const LaneRecord& lane : epoch.lanes) {

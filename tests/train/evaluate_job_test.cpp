@@ -20,7 +20,7 @@ EvaluateOptions small_evaluation() {
 }
 
 std::vector<ControllerScores> scores_of(const EvaluateOptions& options) {
-  return evaluate(options, testing::small_environments(testing::small_ppo(2)), {});
+  return evaluate(options, testing::small_sites(testing::small_ppo(2)), {});
 }
 
 TEST(Evaluate, PlaysTheSameEpisodesUnderEveryController) {
@@ -45,7 +45,7 @@ TEST(Evaluate, PlaysTheSameEpisodesUnderEveryController) {
 TEST(Evaluate, LoadsAPolicyThatLearnsNothingMore) {
   const support::TemporaryFolder folder;
   const std::string file = folder / "policy.safetensors";
-  PpoTrainer trainer(testing::small_ppo(2), testing::small_environments(testing::small_ppo(2)));
+  PpoTrainer trainer(testing::small_ppo(2), testing::small_sites(testing::small_ppo(2)));
   trainer.train_round();
   trainer.save(file);
   EvaluateOptions options = small_evaluation();

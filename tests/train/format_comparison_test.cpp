@@ -11,12 +11,10 @@ TEST(FormatComparison, LeavesChannelsLastOutWhereThereIsNoRoomForIt) {
   PopulationOptions options = testing::small_options(2);
   options.host = "cifar_baseline";
   options.resident.memory_format = "contiguous";
-  const TrainerSetup setup = testing::small_setup(options);
-  PopulationTrainer trainer(options, setup);
+  PopulationTrainer trainer(options, testing::small_setup(options));
   const auto has_both = [&](int64_t budget_bytes) {
     const MemoryPlan plan{.parts = {{"data", 1000}}, .budget_bytes = budget_bytes};
-    const FormatComparison compared =
-        compare_formats(options, plan, *setup.dataset, setup.device, trainer.step());
+    const FormatComparison compared = compare_formats(trainer, plan);
     EXPECT_GT(compared.step_ms, 0);
     return compared.channels_last_ms.has_value();
   };

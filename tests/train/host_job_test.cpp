@@ -51,7 +51,7 @@ TEST_F(HostJobTest, WritesALineAnEpochAndTheTestResult) {
   EXPECT_EQ(lines[2]["test_accuracy"].get<double>(), result.mean().accuracy);
   EXPECT_TRUE(fs::exists(fs::path(options_.run_dir) / "config.json"));
   std::ifstream environment(fs::path(options_.run_dir) / "environment.json");
-  EXPECT_EQ(nlohmann::json::parse(environment)["precision"], "fp32");
+  EXPECT_EQ(nlohmann::json::parse(environment)["devices"][0]["precision"], "fp32");
 }
 
 TEST_F(HostJobTest, GivesTheSameNumbersFromTheSameSeedAndOthersFromAnother) {

@@ -22,12 +22,12 @@ void compare_one_round(uint64_t seed, Exercise& exercise) {
   options.population.epochs = kSteps;
   options.population.learning_rate = 0.02;
   options.max_seeds = 2;
-  PpoTrainer trainer(options, testing::small_environments(options));
+  PpoTrainer trainer(options, testing::small_sites(options));
   const std::vector<EpochRecord> fast = testing::epochs_of_round(trainer);
   const policy::Rollout& rollout = trainer.policy()->acting().rollout();
 
   // The same from its parts: first values of weights and seeds come from a population that is never trained.
-  const TrainerSetup setup = testing::small_environments(options)(parse_device("cpu"));
+  const TrainerSetup setup = testing::small_sites(options).front().setup;
   grow::CnnHostOptions host = setup.host;
   host.seed = episode_seed(options.population.seed, 0);
   grow::Population nursery(host, setup.blueprints, at::kCPU, at::kFloat);

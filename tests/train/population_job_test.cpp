@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +28,7 @@ class PopulationJobTest : public ::testing::Test {
     options_.epochs = 2;
     options_.batch = 18;
     options_.crop_pad = 1;
-    options_.device = "cpu";
+    options_.devices = "cpu";
     options_.controller = "random";
     options_.run_dir = folder_ / "run";
   }
@@ -120,9 +121,33 @@ TEST_F(PopulationJobTest, RefusesConvolutionsThatAreNoRunsOwn) {
   }
 }
 
+TEST_F(PopulationJobTest, GivesOnTwoDevicesWhatItGivesOnOne) {
+  options_.lanes = 3;
+  options_.epochs = 6;
+  options_.embargo = 1;
+  const auto run_on = [&](const std::string& devices) {
+    options_.devices = devices;
+    options_.run_dir = folder_ / devices;
+    run_population_job(options_, {});
+    std::vector<nlohmann::json> lines = metrics(options_.run_dir);
+    for (nlohmann::json& line : lines) line.erase("seconds");
+    return lines;
+  };
+  const auto one = run_on("cpu"), two = run_on("cpu,cpu");
+  EXPECT_EQ(one, two);
+  EXPECT_TRUE(std::ranges::any_of(one, [](const nlohmann::json& line) { return line.contains("action"); }));
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(fs::path(options_.run_dir) / "environment.json"))["devices"],
+            nlohmann::json::parse(R"([{"device": "cpu", "precision": "fp32"}])"))
+      << "each once";
+}
+
+TEST_F(PopulationJobTest, RefusesMoreDevicesThanLanes) {
+  options_.devices = "cpu,cpu,cpu";
+  EXPECT_ERROR(run_population_job(options_, {}), UsageError, "--devices cpu,cpu,cpu", "--lanes 2");
+}
+
 TEST(PopulationMemory, GrowsWithLanesAndBatchAndNamesItsParts) {
   PopulationOptions options;
-  options.device = "cpu";
   const data::FieldSpec field{"image", data::SampleType::kU8, 32, 32, 3};
   const auto total = [&](int64_t lanes, int64_t batch, const char* controller) {
     options.lanes = lanes;

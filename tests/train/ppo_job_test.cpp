@@ -25,7 +25,7 @@ class PpoJobTest : public ::testing::Test {
     options_.population.batch = 9;
     options_.population.crop_pad = 1;
     options_.population.run_dir = folder_ / "run";
-    options_.devices = "cpu";
+    options_.population.devices = "cpu";
     options_.rounds = 2;
     options_.policy.encoder_size = 8;
     options_.policy.hidden_size = 8;

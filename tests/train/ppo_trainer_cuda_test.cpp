@@ -6,8 +6,8 @@
 namespace espalier::train {
 namespace {
 
-using testing::small_environments;
 using testing::small_ppo;
+using testing::small_sites;
 
 class PpoTrainerCuda : public ::testing::Test {
  protected:
@@ -16,7 +16,7 @@ class PpoTrainerCuda : public ::testing::Test {
 
 PpoJobOptions on_gpu(bool graphs) {
   PpoJobOptions options = small_ppo(4);
-  options.devices = "cuda:0";
+  options.population.devices = "cuda:0";
   options.population.epochs = 10;
   options.population.deterministic = true;
   options.population.graphs = graphs;
@@ -25,7 +25,7 @@ PpoJobOptions on_gpu(bool graphs) {
 
 TEST_F(PpoTrainerCuda, DoesReplayedWhatItDoesEagerly) {
   const PpoJobOptions replayed = on_gpu(true), eager = on_gpu(false);
-  PpoTrainer a(replayed, small_environments(replayed)), b(eager, small_environments(eager));
+  PpoTrainer a(replayed, small_sites(replayed)), b(eager, small_sites(eager));
   for (int round = 0; round < 3; ++round) {  // the update is eager, captured, then replayed
     const auto left = testing::epochs_of_round(a), right = testing::epochs_of_round(b);
     for (size_t step = 0; step < left.size(); ++step)
@@ -36,9 +36,9 @@ TEST_F(PpoTrainerCuda, DoesReplayedWhatItDoesEagerly) {
 
 TEST_F(PpoTrainerCuda, DecidesAsOnTheCpu) {
   PpoJobOptions gpu = on_gpu(true), cpu = gpu;
-  cpu.devices = "cpu";
+  cpu.population.devices = "cpu";
   gpu.population.learning_rate = cpu.population.learning_rate = 0.02;
-  PpoTrainer a(gpu, small_environments(gpu)), b(cpu, small_environments(cpu));
+  PpoTrainer a(gpu, small_sites(gpu)), b(cpu, small_sites(cpu));
   const auto left = testing::epochs_of_round(a), right = testing::epochs_of_round(b);
   for (size_t step = 0; step < 4; ++step)
     for (size_t lane = 0; lane < 4; ++lane) {

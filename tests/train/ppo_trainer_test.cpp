@@ -14,8 +14,8 @@ namespace espalier::train {
 namespace {
 
 using testing::poison;
-using testing::small_environments;
 using testing::small_ppo;
+using testing::small_sites;
 
 void expect_same_policy(const PolicyController& a, const PolicyController& b) {
   const auto left = a.state(), right = b.state();
@@ -30,7 +30,7 @@ TEST(PpoTrainer, RewardsOnTheDeviceAsItReportsOnTheHost) {
     PpoJobOptions options = small_ppo(3);
     options.population.epochs = 12;
     options.policy.reward = reward;
-    PpoTrainer trainer(options, small_environments(options));
+    PpoTrainer trainer(options, small_sites(options));
     std::vector<std::vector<RewardTerms>> told;
     const RoundRecord round =
         trainer.train_round({}, [&](int64_t, const EpochRecord&, const std::vector<RewardTerms>& rewards) {
@@ -54,7 +54,7 @@ TEST(PpoTrainer, RewardsOnTheDeviceAsItReportsOnTheHost) {
 
 TEST(PpoTrainer, EndsTheEpisodeOfALaneThatIsLostAndPunishesItOnce) {
   const PpoJobOptions options = small_ppo(3);
-  PpoTrainer sound(options, small_environments(options)), broken(options, small_environments(options));
+  PpoTrainer sound(options, small_sites(options)), broken(options, small_sites(options));
   std::vector<EpochRecord> want = testing::epochs_of_round(sound), got;
   const RoundRecord round =
       broken.train_round({}, [&](int64_t, const EpochRecord& epoch, const std::vector<RewardTerms>&) {
@@ -87,7 +87,7 @@ TEST(PpoTrainer, EndsTheEpisodeOfALaneThatIsLostAndPunishesItOnce) {
 
 TEST(PpoTrainer, CountsALaneThatIsLostInItsFirstEpoch) {
   const PpoJobOptions options = small_ppo(2);
-  PpoTrainer trainer(options, small_environments(options));
+  PpoTrainer trainer(options, small_sites(options));
   Environments& environments = trainer.environments();
   environments.begin_episode(0);
   trainer.policy()->begin_episode(0);
@@ -111,8 +111,8 @@ TEST(PpoTrainer, CountsALaneThatIsLostInItsFirstEpoch) {
 TEST(PpoTrainer, GoesOnFromAFileAsIfItHadNeverStopped) {
   const support::TemporaryFolder folder;
   const PpoJobOptions options = small_ppo(2);
-  PpoTrainer whole(options, small_environments(options)), first(options, small_environments(options)),
-      second(options, small_environments(options));
+  PpoTrainer whole(options, small_sites(options)), first(options, small_sites(options)),
+      second(options, small_sites(options));
   whole.train_round();
   first.train_round();
   first.save(folder / "policy.safetensors");
@@ -132,7 +132,7 @@ TEST(PpoTrainer, GoesOnFromAFileAsIfItHadNeverStopped) {
 TEST(PpoTrainer, RefusesToSaveOrResumeWhatDoesNotLearn) {
   PpoJobOptions options = small_ppo(2);
   options.controller = "heuristic";
-  PpoTrainer trainer(options, small_environments(options));
+  PpoTrainer trainer(options, small_sites(options));
   EXPECT_EQ(trainer.policy(), nullptr);
   EXPECT_FALSE(trainer.train_round().diagnostics);
   EXPECT_ERROR(trainer.save("anywhere"), UsageError, "--save", "heuristic");
@@ -144,7 +144,7 @@ TEST(PpoTrainer, ShowsThePolicyTheGradientNormsThatItReports) {
     PpoJobOptions options = small_ppo(4);
     options.population.epochs = 14;
     options.population.telemetry_every = every;
-    PpoTrainer trainer(options, small_environments(options));
+    PpoTrainer trainer(options, small_sites(options));
     int64_t num_told = 0, num_untold = 0;
     const auto compare = [&](int64_t, const EpochRecord& epoch, const std::vector<RewardTerms>&) {
       const at::Tensor shown = trainer.policy()->acting().signs().slots.select(
@@ -180,7 +180,7 @@ TEST(PpoTrainer, ShowsThePolicyTheGradientNormsThatItReports) {
 TEST(PpoTrainer, TimesTheStepsThatItIsToldTo) {
   PpoJobOptions options = small_ppo(2);
   options.population.time_every = 4;
-  PpoTrainer timed(options, small_environments(options));
+  PpoTrainer timed(options, small_sites(options));
   for (int round = 0; round < 2; ++round) {
     const PartTimes times = timed.train_round().episode.times;
     // 6 steps a round: the first and the fifth of one, the third of the next.
@@ -188,13 +188,13 @@ TEST(PpoTrainer, TimesTheStepsThatItIsToldTo) {
     EXPECT_GT(times.mean_ms(StepPart::kTrain).value(), 0);
   }
   options.timing = false;
-  PpoTrainer untimed(options, small_environments(options));
+  PpoTrainer untimed(options, small_sites(options));
   EXPECT_FALSE(untimed.train_round().episode.times.mean_ms(StepPart::kTrain));
 }
 
 TEST(PpoTrainer, ReadsNothingOnTheHostBeforeItsOneCopy) {
   const PpoJobOptions options = small_ppo(2);
-  PpoTrainer trainer(options, small_environments(options));
+  PpoTrainer trainer(options, small_sites(options));
   Environments& environments = trainer.environments();
   PopulationTrainer& population = environments.trainer(0);
   environments.begin_episode(0);

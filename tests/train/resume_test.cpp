@@ -3,7 +3,9 @@
 
 #include <csignal>
 #include <functional>
+#include <nlohmann/json.hpp>
 
+#include "espalier/core/checkpoint_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/core/interrupt.h"
 #include "espalier/train/host_job.h"
@@ -31,7 +33,7 @@ PopulationOptions small_population_job() {
   options.epochs = 6;
   options.batch = 18;
   options.crop_pad = 1;
-  options.device = "cpu";
+  options.devices = "cpu";
   options.controller = "random";
   options.embargo = 1;
   return options;
@@ -58,7 +60,7 @@ PpoJobOptions small_ppo_job() {
   options.population.epochs = 5;
   options.population.batch = 7;
   options.population.plan = "split";
-  options.devices = "cpu,cpu";
+  options.population.devices = "cpu,cpu";
   options.rounds = 2;
   options.policy.encoder_size = 8;
   options.policy.hidden_size = 8;
@@ -121,12 +123,15 @@ std::vector<Job> all_jobs() {
   };
   HostJobOptions one;
   static_cast<TrainingOptions&>(one) = small_population_job();
+  one.device = "cpu";
   one.epochs = 2;
   // A rate at which lanes fail, are rolled back and retired.
   PopulationOptions failing = small_population_job();
   failing.learning_rate = 100;
+  failing.devices = "cpu,cpu";
   PpoJobOptions by_chance = small_ppo_job();
   by_chance.controller = "random";
+  by_chance.population.devices = "cpu";
   return {job_of("host", one, host),
           job_of("population", small_population_job(), population),
           job_of("population that fails", failing, population),
@@ -200,6 +205,26 @@ TEST_P(ResumeTest, AfterEverySignalEndsAsIfNeverStopped) {
   }
   EXPECT_GT(stops, 1);
   expect_same_run(undisturbed, finished_run(stopped.run_dir), "stopped again and again");
+}
+
+// As an earlier program would have written it.
+TEST(Resume, RefusesACheckpointOfAnotherSchemaByItsNumber) {
+  const support::TemporaryFolder place;
+  const Job host = all_jobs().front();
+  RunOptions whole;
+  whole.run_dir = place / "whole";
+  host.run(whole, {});
+  const CheckpointFolder folder(fs::path(whole.run_dir) / "checkpoints");
+  const std::string name = folder.names().back();
+  const Checkpoint newest = read_checkpoint(folder.path() / name);
+  std::vector<CheckpointTensor> tensors;
+  for (const TensorEntry& entry : newest.header.tensors) tensors.push_back({entry, newest.bytes_of(entry)});
+  nlohmann::ordered_json manifest = newest.manifest;
+  for (const char* checksum : {"tensor_crc32c", "crc32c"}) manifest.erase(checksum);
+  manifest["version"] = 1;
+  folder.remove(name);
+  folder.write(name, tensors, manifest);
+  EXPECT_ERROR(host.run(whole, {}), Error, "schema version 1", "reads 2", "--restart fresh");
 }
 
 std::string name_of(const ::testing::TestParamInfo<Job>& info) {

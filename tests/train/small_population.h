@@ -6,11 +6,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "espalier/train/population_setup.h"
 #include "espalier/train/population_trainer.h"
+#include "espalier/train/site.h"
 #include "tests/data/small_data.h"
 #include "tests/lanes/lane_compare.h"
 
@@ -39,7 +41,7 @@ class ScriptedController final : public Controller {
 inline PopulationOptions small_options(int64_t lanes) {
   PopulationOptions options;
   options.lanes = lanes;
-  options.device = "cpu";
+  options.devices = "cpu";
   options.batch = 10;
   options.epochs = 8;
   options.learning_rate = 0.1;
@@ -54,8 +56,9 @@ inline std::shared_ptr<const data::ResidentDataset> small_data(c10::Device devic
 }
 
 inline TrainerSetup small_setup(const PopulationOptions& options,
-                                std::shared_ptr<Controller> controller = nullptr) {
-  const DeviceName device = data::choose_device(options.device);
+                                std::shared_ptr<Controller> controller = nullptr,
+                                std::optional<DeviceName> site = {}) {
+  const DeviceName device = site ? *site : devices_of(options).front();
   const auto dataset = small_data(data::torch_device(device));
   return {.dataset = dataset,
           .device = device,

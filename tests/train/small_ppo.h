@@ -12,19 +12,23 @@ inline PpoJobOptions small_ppo(int64_t lanes) {
   options.population.batch = 5;
   options.population.epochs = 6;
   options.population.plan = "split";
-  options.devices = "cpu";
+  options.population.devices = "cpu";
   options.rounds = 4;
   options.policy.encoder_size = 16;
   options.policy.hidden_size = 16;
   return options;
 }
 
-inline Environments::Setup small_environments(const PpoJobOptions& options) {
-  return [options](const DeviceName& device) {
-    PopulationOptions population = options.population;
-    population.device = device.text();
-    return small_setup(population);
-  };
+inline std::vector<Site> small_sites(const PpoJobOptions& options) {
+  std::vector<Site> sites;
+  for (const DeviceName& device : devices_of(options.population))
+    sites.push_back({population_options(options, device), small_setup(options.population, nullptr, device)});
+  return sites;
+}
+
+inline Environments small_environments(const PpoJobOptions& options) {
+  return Environments(options.population, small_sites(options), policy_device_of(options),
+                      OnFailure::kRetire);
 }
 
 // Every epoch of a round, in order.

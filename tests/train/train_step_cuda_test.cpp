@@ -24,7 +24,7 @@ using testing::small_setup;
 
 PopulationOptions on_cuda(int64_t lanes, bool graphs, const std::string& precision = "bf16") {
   PopulationOptions options = testing::small_options(lanes);
-  options.device = "cuda";
+  options.devices = "cuda";
   options.graphs = graphs;
   options.precision = precision;
   return options;

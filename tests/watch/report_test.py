@@ -28,7 +28,7 @@ DATA = ["--synthetic-train", "60", "--synthetic-test", "20"]
 SMALL = [*DATA, "--synthetic-size", "8x8"]
 JOBS = {
     "host": ["train", "host", *SMALL, "--device", "cpu", "--epochs", "3", "--batch", "10"],
-    "population": ["train", "population", *SMALL, "--validation", "20", "--device", "cpu", "--lanes", "3", "--epochs", "8",
+    "population": ["train", "population", *SMALL, "--validation", "20", "--devices", "cpu", "--lanes", "3", "--epochs", "8",
                    "--batch", "10", "--controller", "random"],
     "linet": ["train", "linet", "--data", "synthetic:rgbd", *DATA, "--device", "cpu", "--epochs", "2", "--batch", "20",
               "--width", "0.0625"],

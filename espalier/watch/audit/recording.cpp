@@ -1,9 +1,12 @@
 #include "espalier/watch/audit/recording.h"
 
+#include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <set>
+#include <thread>
 
 #include "espalier/core/error.h"
 
@@ -39,6 +42,22 @@ Recording::~Recording() {
 std::unique_ptr<profiler::ProfilerResult> Recording::finish() {
   is_running_ = false;
   return profiler::disableProfiler();
+}
+
+std::unique_ptr<profiler::ProfilerResult> record_steps(c10::Device device, const char* who, int steps,
+                                                       const std::function<void()>& step) {
+  if (steps < 1) fail_usage("{}: steps: want at least 1, got {}", who, steps);
+  wait_for(device);
+  Recording recording(device, who);
+  for (int i = 0; i < steps; ++i) {
+    RECORD_USER_SCOPE(kStepRange);
+    step();
+  }
+  // Clocks of the runtime and of ops differ by microseconds: the wait that ends the recording is none of a
+  // step's.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  wait_for(device);
+  return recording.finish();
 }
 
 void wait_for(c10::Device device) {

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include <functional>
 #include <memory>
 
 namespace espalier::watch {
@@ -21,6 +22,14 @@ class Recording {
  private:
   bool is_running_ = true;
 };
+
+inline constexpr const char* kStepRange = "profiled step";
+
+// Runs `step` `steps` times, each in a range of that name, and waits for the device at both ends. The caller
+// has warmed up.
+std::unique_ptr<torch::autograd::profiler::ProfilerResult> record_steps(c10::Device device, const char* who,
+                                                                        int steps,
+                                                                        const std::function<void()>& step);
 
 // The host waits until the device has done everything.
 void wait_for(c10::Device device);

@@ -5,13 +5,10 @@
 #include <torch/csrc/profiler/collection.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <thread>
 #include <tuple>
 #include <unordered_map>
 
-#include "espalier/core/error.h"
 #include "espalier/watch/audit/layout_audit.h"
 #include "espalier/watch/audit/recording.h"
 #include "espalier/watch/table.h"
@@ -25,8 +22,6 @@ using torch::autograd::profiler::ProfilerResult;
 using torch::profiler::impl::EventType;
 using torch::profiler::impl::Result;
 using TorchOp = torch::profiler::impl::ExtraFields<EventType::TorchOp>;
-
-constexpr const char* kStepRange = "audited step";
 
 ActivityType type_of(const KinetoEvent& event) {
   return static_cast<ActivityType>(event.activityType());
@@ -132,19 +127,11 @@ std::string SyncReport::text() const {
 }
 
 SyncReport audit_sync(c10::Device device, int steps, const std::function<void()>& step) {
-  if (steps < 1) fail_usage("audit_sync: steps: want at least 1, got {}", steps);
-  wait_for(device);
-  Recording recording(device, "audit_sync");
-  for (int i = 0; i < steps; ++i) {
-    RECORD_USER_SCOPE(kStepRange);
-    step();
-  }
-  // Clocks of the runtime and of ops differ by microseconds: the wait that ends the audit is none of a
-  // step's.
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  wait_for(device);
-  const auto trace = recording.finish();
-  SyncReport report = WaitReader(*trace).read();
+  return read_waits(*record_steps(device, "audit_sync", steps, step), device, steps);
+}
+
+SyncReport read_waits(const ProfilerResult& trace, c10::Device device, int steps) {
+  SyncReport report = WaitReader(trace).read();
   report.device = device.str();
   report.steps = steps;
   return report;

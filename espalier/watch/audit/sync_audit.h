@@ -13,6 +13,10 @@
 #include <string_view>
 #include <vector>
 
+namespace torch::autograd::profiler {
+struct ProfilerResult;
+}
+
 namespace espalier::watch {
 
 // Counts are over all steps.
@@ -36,6 +40,9 @@ struct SyncReport {
 
 // Whether this call of the runtime makes the host wait.
 bool is_host_wait(std::string_view runtime_call);
+
+// Of a recording by record_steps().
+SyncReport read_waits(const torch::autograd::profiler::ProfilerResult& trace, c10::Device device, int steps);
 
 // Runs `step` `steps` times. The caller has warmed up. On the CPU there is nothing to wait for.
 SyncReport audit_sync(c10::Device device, int steps, const std::function<void()>& step);

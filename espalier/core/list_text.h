@@ -1,0 +1,13 @@
+// Lists as users write them: "cuda:0,cuda:1".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace espalier {
+
+// What is between the commas, empty parts included: "" has one.
+std::vector<std::string> split_list(std::string_view list);
+
+}  // namespace espalier

@@ -1,0 +1,62 @@
+"""`espalier profile` of every job on the CPU: a trace that Perfetto reads, what the time went into, and that a steady-state step
+converts no layout and never waits."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+PROGRAM = sys.argv.pop(1)
+SMALL = ["--synthetic-train", "200", "--synthetic-test", "20", "--steps", "1"]
+JOBS = {
+    "host": ["--device", "cpu", "--batch", "32", "--synthetic-size", "8x8"],
+    "population": ["--devices", "cpu", "--lanes", "2", "--batch", "32", "--synthetic-size", "8x8"],
+    "linet": ["--device", "cpu", "--batch", "16", "--width", "0.0625"],
+    "ppo": ["--devices", "cpu", "--envs", "2", "--batch-per-env", "32", "--synthetic-size", "8x8", "--encoder-size", "8",
+            "--hidden-size", "8"],
+}
+
+
+class Profile(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="espalier_profile_")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def profile(self, job, *arguments):
+        return subprocess.run([PROGRAM, "profile", job, *JOBS[job], *SMALL, "--run-dir", self.folder, *arguments], text=True,
+                              capture_output=True, timeout=300)
+
+    def test_every_job(self):
+        for job in JOBS:
+            with self.subTest(job):
+                result = self.profile(job)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertRegex(result.stdout, r"(?m)^aten::\S+ +\d+\.\d\d +\d+$")
+                self.assertIn("host waits a step: 0\n", result.stdout)
+                self.assertIn("conversions between layouts: 0\n", result.stdout)
+                events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+                steps = [event for event in events if event.get("name") == "profiled step"]
+                ops = [event for event in events if str(event.get("name")).startswith("aten::")]
+                self.assertEqual(len(steps), 1)
+                self.assertTrue(ops and all("ts" in op and "dur" in op for op in ops))
+
+    def test_one_audit_alone(self):
+        layout = self.profile("population", "--layout").stdout
+        self.assertIn("conversions between layouts: 0", layout)
+        self.assertNotIn("host waits", layout)
+        self.assertFalse((self.folder / "trace.json").exists())
+        sync = self.profile("ppo", "--sync").stdout
+        self.assertIn("host waits a step: 0", sync)
+        self.assertNotIn("conversions", sync)
+
+    def test_refuses_a_controller_that_is_none(self):
+        result = self.profile("ppo", "--controller", "random")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--controller random", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
