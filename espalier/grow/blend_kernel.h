@@ -35,9 +35,7 @@ struct BlendArgs {
   const float* amplitude = nullptr;         // [L] cuda
   const uint8_t* blend_operator = nullptr;  // [L] cuda
   const bool* isolated = nullptr;           // [L] cuda
-  const bool* without = nullptr;            // [L] cuda, without_stride apart, or nullptr
-  int64_t without_stride = 0;
-  lanes::Stack h;     // [L,B,values]
+  lanes::Stack h;                           // [L,B,values]
   lanes::Stack out;   // [L,B,values]; its gradient backward: nullptr: zeros (select alone)
   lanes::Stack of_h;  // [L,B,values]
   int32_t num_stacks = 0;

@@ -80,7 +80,6 @@ struct Rules {
     const at::Tensor here = table.entry_of_lane >= 0;
     isolated = here.logical_and(table.isolated);
     blended = here.logical_and(table.isolated.logical_not()).logical_and_(table.amplitude != 0);
-    if (table.without.defined()) blended = blended.logical_and(table.without.logical_not());
     multiplies = table.blend_operator == static_cast<int>(BlendOperator::kMultiply);
     gated = table.blend_operator == static_cast<int>(BlendOperator::kGate);
   }
@@ -118,7 +117,7 @@ struct BlendFunction : torch::autograd::Function<BlendFunction> {
       at::where_out(to, lanes::per_lane(cut(rules.blended), from), value.to(h.scalar_type()), cut(h));
     });
     ctx->save_for_backward({h, seeds, gates ? *gates : at::Tensor(), table.entries, table.entry_of_lane,
-                            table.amplitude, table.blend_operator, table.isolated, table.without});
+                            table.amplitude, table.blend_operator, table.isolated});
     return out;
   }
 
@@ -128,7 +127,7 @@ struct BlendFunction : torch::autograd::Function<BlendFunction> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &h = saved[0], &seeds = saved[1], &gates = saved[2];
-    const BlendTable table{saved[3], saved[4], saved[5], saved[6], saved[7], saved[8]};
+    const BlendTable table{saved[3], saved[4], saved[5], saved[6], saved[7]};
     const Rules rules(table);
     const at::Tensor s = gathered(seeds, table.entry_of_lane);
     const at::Tensor g = gates.defined() ? gathered(gates, table.entry_of_lane) : at::Tensor();
@@ -173,7 +172,6 @@ void check(const at::Tensor& h, const BlendTable& table, const char* function) {
   lanes::check_sizes(table.amplitude, {lanes}, function, "amplitude", "[L]");
   lanes::check_sizes(table.blend_operator, {lanes}, function, "blend_operator", "[L]");
   lanes::check_sizes(table.isolated, {lanes}, function, "isolated", "[L]");
-  if (table.without.defined()) lanes::check_sizes(table.without, {lanes}, function, "without", "[L]");
   TORCH_CHECK(table.entries.dim() == 1 && table.entries.size(0) >= 1, function,
               ": entries: want at least one, got ", table.entries.sizes());
 }

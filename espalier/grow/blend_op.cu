@@ -29,7 +29,7 @@ __device__ inline Held held_by(const BlendArgs& args, int lane) {
   }
   if (held.entry < 0) return held;
   held.blend = {args.amplitude[lane], static_cast<BlendOperator>(args.blend_operator[lane]),
-                args.isolated[lane], args.without != nullptr && args.without[lane * args.without_stride]};
+                args.isolated[lane]};
   held.rule = held.blend.rule();
   held.gated = held.blend.blend_operator == BlendOperator::kGate &&
                args.stacks[held.stack].gates.data != nullptr && is_arithmetic(held.rule);

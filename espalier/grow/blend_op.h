@@ -27,7 +27,6 @@ struct BlendTable {
   at::Tensor amplitude;       // [L] f32: a, in [0, 1]
   at::Tensor blend_operator;  // [L] u8: BlendOperator
   at::Tensor isolated;        // [L] bool: in TRAINING
-  at::Tensor without;         // [L] bool: a is taken as 0 there; or undefined
 };
 
 struct Selected {

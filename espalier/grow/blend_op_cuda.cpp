@@ -36,10 +36,6 @@ BlendArgs args_of(const at::Tensor& h, const Tables& tables) {
   args.amplitude = slot.amplitude.const_data_ptr<float>();
   args.blend_operator = slot.blend_operator.const_data_ptr<uint8_t>();
   args.isolated = slot.isolated.const_data_ptr<bool>();
-  if (slot.without.defined()) {
-    args.without = slot.without.const_data_ptr<bool>();
-    args.without_stride = slot.without.stride(0);
-  }
   args.num_stacks = static_cast<int32_t>(tables.all.size());
   for (size_t i = 0; i < tables.all.size(); ++i)
     args.stacks[i].entry_of_lane = tables.all[i].entry_of_lane.const_data_ptr<int64_t>();
@@ -47,9 +43,11 @@ BlendArgs args_of(const at::Tensor& h, const Tables& tables) {
 }
 
 // A slot's coefficients, then where each stack's lanes are: what a backward pass needs of tables.
+constexpr size_t kNumCoefficients = 3;
+
 tensor_list saved_of(const Tables& tables) {
   const BlendTable& slot = tables.all.front();
-  tensor_list saved{slot.amplitude, slot.blend_operator, slot.isolated, slot.without};
+  tensor_list saved{slot.amplitude, slot.blend_operator, slot.isolated};
   for (const BlendTable& table : tables.all) saved.push_back(table.entry_of_lane);
   return saved;
 }
@@ -58,11 +56,10 @@ tensor_list saved_of(const Tables& tables) {
 Tables tables_of(const tensor_list& saved, int64_t num_stacks) {
   Tables tables;
   for (int64_t i = 0; i < num_stacks; ++i)
-    tables.all.push_back({.entry_of_lane = saved[static_cast<size_t>(4 + i)],
+    tables.all.push_back({.entry_of_lane = saved[kNumCoefficients + static_cast<size_t>(i)],
                           .amplitude = saved[0],
                           .blend_operator = saved[1],
-                          .isolated = saved[2],
-                          .without = saved[3]});
+                          .isolated = saved[2]});
   return tables;
 }
 
@@ -146,7 +143,7 @@ struct BlendKernelFunction : torch::autograd::Function<BlendKernelFunction> {
     const tensor_list saved = ctx->get_saved_variables();
     const Gated gated{ctx->saved_data["gate_of"].toIntVector()};
     const Tables tables = tables_of(saved, std::ssize(gated.gate_of));
-    const size_t num_stacks = tables.all.size(), first = 4 + num_stacks;  // of h, seeds and gates in saved
+    const size_t num_stacks = tables.all.size(), first = kNumCoefficients + num_stacks;  // of h, seeds, gates
     const at::Tensor& h = saved[first];
     const c10::cuda::CUDAGuard guard(h.device());
     const at::Tensor grad = for_kernel(grads[0], lanes::format_of(h));
@@ -170,7 +167,7 @@ struct BlendKernelFunction : torch::autograd::Function<BlendKernelFunction> {
 
  private:
   static BlendArgs args_of(const tensor_list& saved, const Tables& tables, const Gated& gated) {
-    const size_t num_stacks = tables.all.size(), first = 4 + num_stacks;
+    const size_t num_stacks = tables.all.size(), first = kNumCoefficients + num_stacks;
     BlendArgs args = grow::args_of(saved[first], tables);
     args.h = stack_of(saved[first]);
     for (size_t i = 0; i < num_stacks; ++i) {

@@ -21,12 +21,11 @@ struct LaneBlend {
   float amplitude = 0;
   BlendOperator blend_operator = BlendOperator::kAdd;
   bool isolated = false;
-  bool without = false;
 
   // Of a lane that holds a seed.
   ESPALIER_HOST_DEVICE BlendRule rule() const {
     if (isolated) return BlendRule::kIsolated;
-    if (without || amplitude == 0) return BlendRule::kThrough;
+    if (amplitude == 0) return BlendRule::kThrough;
     return blend_operator == BlendOperator::kMultiply ? BlendRule::kProduct : BlendRule::kSum;
   }
 };

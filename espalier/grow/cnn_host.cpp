@@ -116,6 +116,23 @@ at::Tensor CnnHost::forward_from_segment(std::string_view slot, const at::Tensor
   return walk(enter(x, begin), begin, plan_.size(), context);
 }
 
+HostBranches CnnHost::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots,
+                                           const HostContext& context) {
+  HostBranches branches{.without = std::vector<at::Tensor>(slots.size())};
+  at::Tensor h = enter(x, 0);
+  size_t begin = 0;
+  for (size_t place = 0; place < plan_.size(); ++place) {
+    if (plan_[place].kind != Step::Kind::kSlot) continue;
+    const auto asked = std::ranges::find(slots, plan_[place].index);
+    if (asked == slots.end()) continue;
+    h = walk(h, begin, place, context);
+    branches.without[static_cast<size_t>(asked - slots.begin())] = walk(h, place + 1, plan_.size(), context);
+    begin = place;
+  }
+  branches.whole = walk(h, begin, plan_.size(), context);
+  return branches;
+}
+
 at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostContext& context) {
   const auto holds = [&](int64_t slot) { return context.growth && context.growth->holds(slot); };
   for (size_t place = begin; place < end; ++place) {

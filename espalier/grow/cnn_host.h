@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,12 @@ struct HostContext {
   SlotGrowth* growth = nullptr;  // none: the bare host
 };
 
+// Logits, [L,B,num_classes] each.
+struct HostBranches {
+  at::Tensor whole;
+  std::vector<at::Tensor> without;  // one a slot that was asked about, in that order
+};
+
 inline constexpr std::string_view kHostInput = "input";  // the boundary before the first block
 
 class CnnHost {
@@ -60,6 +67,11 @@ class CnnHost {
   // From a slot's boundary to the logits.
   at::Tensor forward_from_segment(std::string_view slot, const at::Tensor& x,
                                   const HostContext& context = {});
+
+  // To the logits, and beside them with nothing grown in each of these slots: a branch leaves where its slot
+  // is, so that what comes before is done once. slots: action indices.
+  HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots,
+                                    const HostContext& context);
 
   const CnnHostOptions& options() const { return options_; }
   const std::vector<SlotSpec>& slots() const { return slots_; }  // by action index

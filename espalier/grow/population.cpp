@@ -143,13 +143,14 @@ GrowthReport Population::begin_anew(uint64_t seed) {
   return report;
 }
 
-at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask,
-                               const at::Tensor& without) {
-  if (without.defined())
-    lanes::check_sizes(without, {num_lanes(), num_slots()}, "Population", "without", "[L,S]");
+at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask) {
   mode_ = mode;
-  without_ = without;
   return host_.forward(x, {.mode = mode, .mask = mask, .growth = this});
+}
+
+HostBranches Population::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots) {
+  mode_ = lanes::Mode::kEvaluate;
+  return host_.forward_without_each(x, slots, {.mode = mode_, .growth = this});
 }
 
 bool Population::holds(int64_t slot) const {
@@ -166,8 +167,7 @@ at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
                       .entry_of_lane = stack.entry_of_lane(),
                       .amplitude = here.amplitude.device,
                       .blend_operator = here.blend_operator.device,
-                      .isolated = here.isolated.device,
-                      .without = without_.defined() ? without_.select(1, slot) : at::Tensor()});
+                      .isolated = here.isolated.device});
   });
   const SelectedAll selected = lane_select(h, tables);
   std::vector<Grown> grown;

@@ -81,9 +81,11 @@ class Population final : private SlotGrowth {
   GrowthReport begin_anew(uint64_t seed);
 
   // x [L,B,C,H,W], see lane_door.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
-  // master type. without: [L,S] bool on the device: slots whose amplitude is taken as 0, or undefined.
-  at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {},
-                     const at::Tensor& without = {});
+  // master type.
+  at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {});
+  // As it is evaluated, and beside it with the seeds of each of these slots left out in all lanes: what comes
+  // before a slot is done once. slots: action indices.
+  HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots);
 
   // What a captured step depends on: "r0c1.conv_light x4 gated, r1c0.norm x1"; "" for bare hosts. It never
   // comes back to what it was before set_memory_format(), when addresses changed.
@@ -123,7 +125,6 @@ class Population final : private SlotGrowth {
   int64_t num_moves_ = 0;                     // of all weights to another memory format
   // Of the forward pass under way.
   lanes::Mode mode_ = lanes::Mode::kTrain;
-  at::Tensor without_;
 };
 
 }  // namespace espalier::grow

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -16,48 +17,24 @@ Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size
       batch_(std::move(call), {field}, /*lanes=*/1, options.compute, options.format),
       num_batches_(num_batches),
       graphs_(options.graphs) {
-  const at::TensorOptions device(batch_.device());
-  const int64_t lanes = population.num_lanes();
-  without_ = at::zeros({lanes, population.num_slots()}, device.dtype(at::kBool));
-  pass_ = at::zeros({3, lanes}, device.dtype(at::kDouble));
-  sums_ = at::zeros({1 + population.num_slots(), 3, lanes}, pass_.options());
-}
-
-void Evaluation::clear() {
-  sums_.zero_();
-}
-
-void Evaluation::pass(const Tick& tick) {
-  without_.zero_();
-  pass_into(0, tick);
-}
-
-void Evaluation::pass_without(int64_t slot, const Tick& tick) {
-  without_.zero_();
-  without_.select(1, slot).fill_(true);
-  pass_into(1 + slot, tick);
+  sums_ = at::zeros({1 + population.num_slots(), 3, population.num_lanes()},
+                    at::TensorOptions(batch_.device()).dtype(at::kDouble));
 }
 
 std::vector<LaneScore> Evaluation::score(const Tick& tick) {
-  pass(tick);
+  pass({}, tick);
   return scores(sums_.select(0, 0).to(at::kCPU));
 }
 
-std::vector<LaneScore> Evaluation::score_without(int64_t slot, const Tick& tick) {
-  pass_without(slot, tick);
-  return scores(sums_.select(0, 1 + slot).to(at::kCPU));
-}
-
-void Evaluation::pass_into(int64_t place, const Tick& tick) {
-  pass_.zero_();
+void Evaluation::pass(std::span<const int64_t> slots, const Tick& tick) {
+  sums_.zero_();
   batch_.move_to(0);
-  const std::string key = population_.signature();
+  const std::string key = fmt::format("{} without {}", population_.signature(), fmt::join(slots, ","));
   for (int64_t batch = 0; batch < num_batches_; ++batch) {
     throw_if_interrupted();
-    graphs_.run(key, [this] { body(); });
+    graphs_.run(key, [&] { body(slots); });
     if (tick) tick(batch + 1, num_batches_);
   }
-  sums_.select(0, place).copy_(pass_);
 }
 
 std::vector<LaneScore> Evaluation::scores(const at::Tensor& copied) {
@@ -70,19 +47,24 @@ std::vector<LaneScore> Evaluation::scores(const at::Tensor& copied) {
   return scores;
 }
 
-void Evaluation::body() {
+void Evaluation::body(std::span<const int64_t> slots) {
   const c10::NoGradGuard no_grad;
   batch_.gather();
-  const int64_t lanes = population_.num_lanes();
-  const at::Tensor logits = population_.forward(batch_.images[0].expand({lanes, -1, -1, -1, -1}),
-                                                lanes::Mode::kEvaluate, /*mask=*/{}, without_);
-  // A last batch that is not full says so in its labels.
-  const at::Tensor labels = batch_.labels.expand({lanes, -1});
-  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits, labels);
-  pass_.select(0, 0).add_(lanes::lane_cross_entropy(logits, labels).to(at::kDouble) * hits.num_valid);
-  pass_.select(0, 1).add_(hits.num_correct);
-  pass_.select(0, 2).add_(hits.num_valid);
+  const grow::HostBranches logits = population_.forward_without_each(
+      batch_.images[0].expand({population_.num_lanes(), -1, -1, -1, -1}), slots);
+  add(0, logits.whole);
+  for (size_t i = 0; i < slots.size(); ++i) add(1 + slots[i], logits.without[i]);
   batch_.advance();
+}
+
+void Evaluation::add(int64_t place, const at::Tensor& logits) {
+  // A last batch that is not full says so in its labels.
+  const at::Tensor labels = batch_.labels.expand({population_.num_lanes(), -1});
+  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits, labels);
+  const at::Tensor sums = sums_.select(0, place);
+  sums.select(0, 0).add_(lanes::lane_cross_entropy(logits, labels).to(at::kDouble) * hits.num_valid);
+  sums.select(0, 1).add_(hits.num_correct);
+  sums.select(0, 2).add_(hits.num_valid);
 }
 
 }  // namespace espalier::train

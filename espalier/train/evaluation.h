@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "espalier/data/gather.h"
@@ -32,34 +33,29 @@ class Evaluation {
   // Called after every batch.
   using Tick = std::function<void(int64_t done, int64_t total)>;
 
-  // Before the passes of an epoch: there are none yet.
-  void clear();
-  // One pass: of the whole networks, or with the seeds of one slot left out in all lanes.
-  void pass(const Tick& tick = {});
-  void pass_without(int64_t slot, const Tick& tick = {});
+  // One pass over the split: of the whole networks, and beside them with the seeds of each of these slots
+  // left out in all lanes. slots: ascending.
+  void pass(std::span<const int64_t> slots = {}, const Tick& tick = {});
 
   // [1 + S,3,L] f64 device: of the whole networks, then without each slot: loss times samples, hits, samples;
-  // zeros where there was no pass since clear().
+  // zeros where the last pass left none out.
   const at::Tensor& sums() const { return sums_; }
 
   // Scores from the sums of one pass, [3,L] on the host. [L]; all zero for a split without samples.
   static std::vector<LaneScore> scores(const at::Tensor& copied);
-  // A pass and its scores, by a copy of its own.
+  // A pass of the whole networks and its scores, by a copy of its own.
   std::vector<LaneScore> score(const Tick& tick = {});
-  std::vector<LaneScore> score_without(int64_t slot, const Tick& tick = {});
 
   const StepGraphs& graphs() const { return graphs_; }
 
  private:
-  void pass_into(int64_t place, const Tick& tick);
-  void body();
+  void body(std::span<const int64_t> slots);
+  void add(int64_t place, const at::Tensor& logits);
 
   grow::Population& population_;
   GatherBuffers batch_;  // of one lane, which all read
   int64_t num_batches_;
-  at::Tensor without_;  // [L,S] bool
-  at::Tensor pass_;     // [3,L] f64: loss, hits, samples of the pass under way
-  at::Tensor sums_;     // [1 + S,3,L] f64
+  at::Tensor sums_;  // [1 + S,3,L] f64
   StepGraphs graphs_;
 };
 

@@ -130,8 +130,8 @@ void PopulationTrainer::begin_epoch(EpochBuffer& buffer) {
                     static_cast<double>(population_.num_parameters(lane)) / bare - 1);
 }
 
-// One extra pass of validation a slot that any lane has yet to decide about: its state tells before the
-// epoch.
+// Validation leaves out, beside the whole networks, each slot that any lane has yet to decide about: its
+// state tells before the epoch.
 bool PopulationTrainer::is_asked_about(int64_t slot) const {
   for (int64_t lane = 0; lane < lifecycle_.num_lanes(); ++lane)
     if (!lanes_[static_cast<size_t>(lane)].is_retired && is_undecided(lifecycle_.at(lane, slot))) return true;
@@ -160,12 +160,10 @@ void PopulationTrainer::queue_epoch(const Progress& progress) {
       if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore_values(lane);
   timing_.end(StepPart::kTrain);
   timing_.begin(StepPart::kValidation);
-  validation_.clear();
-  validation_.pass(tick_of(progress, title + ", validation"));
+  std::vector<int64_t> asked;
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
-    if (is_asked_about(slot))
-      validation_.pass_without(
-          slot, tick_of(progress, "without " + population_.slots()[static_cast<size_t>(slot)].name));
+    if (is_asked_about(slot)) asked.push_back(slot);
+  validation_.pass(asked, tick_of(progress, title + ", validation"));
   timing_.end(StepPart::kValidation);
 }
 

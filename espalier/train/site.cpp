@@ -26,9 +26,10 @@ Site site_on(const DeviceName& device, const PopulationOptions& options, const P
       data::DatasetCache::instance().ensure(options.source, options.resident, device, progress);
   const std::vector<data::FieldSpec> specs = specs_of(dataset->train);
   const data::FieldSpec& field = specs[chosen_field(options, specs)];
-  return {.options = options,
-          .setup = {
-              .dataset = dataset, .device = device, .host = host_for(options, field, dataset->num_classes())}};
+  return {
+      .options = options,
+      .setup = {
+          .dataset = dataset, .device = device, .host = host_for(options, field, dataset->num_classes())}};
 }
 
 std::vector<DeviceLanes> lanes_by_device(const PopulationOptions& options) {

@@ -15,7 +15,7 @@ using lanes::testing::stacked_copy;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // The stacks of one slot, on the CPU. Seven lanes: 0 holds none; 1 ADD, 2 MULTIPLY and 3 GATE are blended; 4
-// is isolated, 5 has amplitude 0, 6 is left out by `without`; all of those in the first stack but 2 and 4.
+// is isolated, 5 has amplitude 0, 6 amplitude -0; all of those in the first stack but 2 and 4.
 struct Case {
   std::vector<Grown> stacks;
   at::Tensor h, grad;  // [7,B,C,H,W]
@@ -28,10 +28,9 @@ struct Case {
     };
     h = images(7);
     grad = images(7);
-    const BlendTable slot{.amplitude = at::tensor({.9f, .25f, .5f, .75f, 1.f, 0.f, .6f}),
+    const BlendTable slot{.amplitude = at::tensor({.9f, .25f, .5f, .75f, 1.f, 0.f, -0.f}),
                           .blend_operator = at::tensor({0, 0, 1, 2, 1, 2, 0}, at::kByte),
-                          .isolated = at::tensor({0, 0, 0, 0, 1, 0, 0}, at::kLong) != 0,
-                          .without = at::tensor({0, 0, 0, 0, 0, 0, 1}, at::kLong) != 0};
+                          .isolated = at::tensor({0, 0, 0, 0, 1, 0, 0}, at::kLong) != 0};
     for (const std::vector<int64_t>& lanes : {std::vector<int64_t>{3, -1, 5, 1, 6}, {-1, 4, 2}}) {
       BlendTable table = slot;
       table.entries = at::tensor(lanes, at::kLong);
@@ -60,8 +59,8 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) {
 }
 
 BlendTable on(const BlendTable& table, at::Device device) {
-  return {on(table.entries, device),        on(table.entry_of_lane, device), on(table.amplitude, device),
-          on(table.blend_operator, device), on(table.isolated, device),      on(table.without, device)};
+  return {on(table.entries, device), on(table.entry_of_lane, device), on(table.amplitude, device),
+          on(table.blend_operator, device), on(table.isolated, device)};
 }
 
 struct Results {

@@ -118,17 +118,6 @@ TEST(LaneBlend, LetsAnIsolatedSeedLearnUnfelt) {
   }
 }
 
-TEST(LaneBlend, TakesAmplitudesAsZeroWhereAskedTo) {
-  Fixture fixture;
-  const at::Tensor h = random_lanes({4, 2, 3, 3, 3}), seeds = random_lanes({3, 2, 3, 3, 3});
-  const at::Tensor with = lane_blend(h, seeds, {}, fixture.table);
-  fixture.table.without = at::tensor({1, 1, 0, 0}, at::kLong) != 0;
-  const at::Tensor out = lane_blend(h, seeds, {}, fixture.table);
-  expect_same_bits(out.select(0, 1), h.select(0, 1), "lane 1");
-  expect_same_bits(out.select(0, 3), with.select(0, 3), "lane 3");
-  EXPECT_FALSE(at::equal(with.select(0, 1), h.select(0, 1)));
-}
-
 // A select and a blend of what it gave, as a population does it.
 at::Tensor around(const Tensors& in, const BlendTable& table) {
   const Selected selected = lane_select(in[0], table);

@@ -13,12 +13,10 @@ TEST(BlendRule, TellsArithmeticFromWhatPasses) {
   for (const auto chosen : {kAdd, kMultiply, kGate}) {
     EXPECT_EQ((LaneBlend{.amplitude = 1, .blend_operator = chosen, .isolated = true}.rule()),
               BlendRule::kIsolated);
-    EXPECT_EQ((LaneBlend{.amplitude = 0, .blend_operator = chosen, .isolated = true, .without = true}.rule()),
+    EXPECT_EQ((LaneBlend{.amplitude = 0, .blend_operator = chosen, .isolated = true}.rule()),
               BlendRule::kIsolated);
     EXPECT_EQ((LaneBlend{.amplitude = 0, .blend_operator = chosen}.rule()), BlendRule::kThrough);
     EXPECT_EQ((LaneBlend{.amplitude = -0.f, .blend_operator = chosen}.rule()), BlendRule::kThrough);
-    EXPECT_EQ((LaneBlend{.amplitude = 1, .blend_operator = chosen, .without = true}.rule()),
-              BlendRule::kThrough);
     EXPECT_EQ((LaneBlend{.amplitude = 0.1f, .blend_operator = chosen}.rule()),
               chosen == kMultiply ? BlendRule::kProduct : BlendRule::kSum);
   }

@@ -208,27 +208,41 @@ TEST(Population, KeepsANaNOfOneLaneFromTheOthers) {
   }
 }
 
-TEST(Population, ComparesWithAndWithoutASlotLaneByLane) {
-  Grown grown(3), zero(3);
-  for (Grown* each : {&grown, &zero})
-    for (int64_t lane = 0; lane < 3; ++lane)
-      for (const int64_t slot : {kR0c0, kR0c1, kR1c0})
-        each->states.at(lane, slot) = seed_in(SeedStage::kHolding, kConvLight, 0.5f);
-  zero.states.at(1, kR0c1).amplitude = 0;
-  zero.states.at(2, kR1c0).amplitude = 0;
-  for (Grown* each : {&grown, &zero}) each->apply();
+// Seeds in all slots of all lanes; those in `silenced` have no amplitude, -1: all have one.
+void seed_everywhere(Grown& grown, int64_t silenced) {
+  for (int64_t lane = 0; lane < 3; ++lane)
+    for (const int64_t slot : {kR0c0, kR0c1, kR1c0})
+      grown.states.at(lane, slot) =
+          seed_in(SeedStage::kHolding, lane == 2 ? kConvSmall : kConvLight, slot == silenced ? 0 : 0.5f);
+  grown.apply();
+}
+
+at::Tensor logits_with_silenced(int64_t slot, const at::Tensor& x) {
+  Grown grown(3);
+  seed_everywhere(grown, slot);
+  return grown.population.forward(x, lanes::Mode::kEvaluate).detach();
+}
+
+TEST(Population, LeavesOutSlotAfterSlotBesideTheWhole) {
+  Grown grown(3);
+  seed_everywhere(grown, -1);
   const at::Tensor x = images_for(grown.population, 4, at::kFloat);
-  const at::Tensor without = at::zeros({3, 3}, at::kBool);
-  without[1][kR0c1] = true;
-  without[2][kR1c0] = true;
-  const auto evaluate = [&](Grown& each, const at::Tensor& left_out) {
-    return each.population.forward(x, lanes::Mode::kEvaluate, {}, left_out).detach();
-  };
-  const at::Tensor got = evaluate(grown, without), with = evaluate(grown, {});
-  expect_same_bits(got, evaluate(zero, {}), "without");
-  expect_same_bits(got.select(0, 0), with.select(0, 0), "lane 0 leaves nothing out");
-  EXPECT_FALSE(at::equal(got.select(0, 1), with.select(0, 1)));
-  EXPECT_ERROR(evaluate(grown, at::zeros({3, 2}, at::kBool)), c10::Error, "without", "[L,S]");
+  const at::Tensor whole = logits_with_silenced(-1, x);
+  for (const std::vector<int64_t>& slots :
+       {std::vector<int64_t>{}, {kR0c1}, {kR1c0, kR0c0}, {kR0c0, kR0c1, kR1c0}}) {
+    SCOPED_TRACE(c10::Join(",", slots));
+    const HostBranches got = grown.population.forward_without_each(x, slots);
+    expect_same_bits(got.whole.detach(), whole, "whole");
+    ASSERT_EQ(got.without.size(), slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      expect_same_bits(got.without[i].detach(), logits_with_silenced(slots[i], x), "without");
+      EXPECT_FALSE(at::equal(got.without[i], whole));
+    }
+  }
+  // Where nothing grows, nothing is left out.
+  Grown bare(3);
+  const HostBranches got = bare.population.forward_without_each(x, std::vector<int64_t>{kR0c0});
+  expect_same_bits(got.without[0].detach(), got.whole.detach(), "bare");
 }
 
 TEST(Population, LearnsUnderAUsersBlueprint) {

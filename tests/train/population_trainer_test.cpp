@@ -93,8 +93,10 @@ TEST(PopulationTrainer, MeasuresWhatASeedContributesAndHowItLearns) {
     EXPECT_EQ(slot.measured.improvement_points.has_value(), epoch >= 2);
     EXPECT_EQ(slot.measured.contribution_points.has_value(), slot.state.amplitude > 0) << "epoch " << epoch;
     if (slot.state.amplitude == 0) continue;
-    // By hand: what evaluation says with the slot's amplitude taken as 0.
-    const auto with = trainer.validation().score(), without = trainer.validation().score_without(0);
+    // By hand: what evaluation says with the slot's seeds left out.
+    trainer.validation().pass(std::vector<int64_t>{0});
+    const auto with = Evaluation::scores(trainer.validation().sums()[0]);
+    const auto without = Evaluation::scores(trainer.validation().sums()[1]);
     EXPECT_EQ(*slot.measured.contribution_points, 100 * (with[1].accuracy - without[1].accuracy));
     EXPECT_EQ(with[0].loss, without[0].loss);
     EXPECT_NE(with[1].loss, without[1].loss);
