@@ -69,7 +69,7 @@ void print_layout(const Profiled& job, int steps) {
     for (int i = 0; i < kWarmUpSteps; ++i) job.batch();
     const watch::LayoutReport replayed = watch::audit_layout(job.device, steps, job.batch);
     fmt::print("\nbatches replayed as captured\n{}", replayed.text());
-    conversions += replayed.num_conversions();
+    conversions += watch::replayed_conversions(replayed, eager);
   }
   fmt::print("\nconversions between layouts: {}\n", conversions);
 }

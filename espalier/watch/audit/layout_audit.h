@@ -69,6 +69,10 @@ struct LayoutReport {
   std::string text() const;
 };
 
+// Of steps that were replayed from a graph, where no op tells what a copy was for: as many copies as ops
+// explained in the same number of steps that ran eagerly are no conversions.
+int64_t replayed_conversions(const LayoutReport& replayed, const LayoutReport& eager);
+
 // Runs `step` `steps` times and reports. The caller has warmed up: what a first step does once (choosing
 // algorithms, making buffers) would be counted. Ops are seen on the calling thread and on autograd's. Fails
 // where a profiler is running already; an exception of `step` passes through.

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "espalier/watch/audit/layout_audit.h"
 #include "espalier/watch/table.h"
 
@@ -46,6 +48,14 @@ int64_t LayoutReport::num_conversions() const {
   for (const Conversion& one : conversions) sum += one.times;
   for (const KernelUse& use : kernels) sum += use.is_behind_an_op ? use.times : 0;
   return sum;
+}
+
+int64_t replayed_conversions(const LayoutReport& replayed, const LayoutReport& eager) {
+  int64_t reformats = 0, copies = 0;
+  for (const KernelUse& use : replayed.kernels)
+    (use.kind == KernelKind::kReformat ? reformats : copies) += use.times;
+  for (const KernelUse& use : eager.kernels) copies -= use.is_behind_an_op ? 0 : use.times;
+  return reformats + std::max<int64_t>(copies, 0);
 }
 
 std::string LayoutReport::text() const {

@@ -212,6 +212,22 @@ TEST(LayoutAudit, PrintsTables) {
                                "[2,3,6,5]", "channels-last  contiguous", "aten::copy_"});
 }
 
+TEST(LayoutAudit, TakesNoMoreCopiesOfAReplayForConversionsThanOpsHadExplained) {
+  const auto report = [](std::vector<KernelUse> kernels) {
+    LayoutReport made;
+    made.kernels = std::move(kernels);
+    return made;
+  };
+  const KernelUse copy{.kernel = "direct_copy", .op = "aten::copy_", .times = 3};
+  const KernelUse replayed{.kernel = "direct_copy", .op = kGraphReplay, .is_behind_an_op = true, .times = 3};
+  const KernelUse reformat{
+      .kernel = "nchwToNhwc", .kind = KernelKind::kReformat, .is_behind_an_op = true, .times = 2};
+  EXPECT_EQ(replayed_conversions(report({replayed}), report({copy})), 0);
+  EXPECT_EQ(replayed_conversions(report({replayed}), report({})), 3);
+  EXPECT_EQ(replayed_conversions(report({replayed, reformat}), report({copy})), 2);
+  EXPECT_EQ(replayed_conversions(report({}), report({copy})), 0) << "a copy less is no conversion less";
+}
+
 TEST(LayoutAudit, LetsAStepsErrorPassAndStopsRecording) {
   const Step failing = [] { throw std::runtime_error("no such batch"); };
   EXPECT_ERROR(audit(failing), std::runtime_error, "no such batch");
