@@ -10,7 +10,9 @@
 //
 // Thread mapping: a thread owns a vector of channels (16 bytes, or one value) and walks over pixels, so its
 // coefficients stay in registers. blockIdx: part of the pixels, lane, slice of the channels.
-// Deterministic: the number of parts depends on the lane's shape alone.
+// Deterministic: the number of parts depends on the lane's shape alone. Backward the same bits come whether
+// the 2x2 pool is done here or by a kernel of its own, which depends on what other lanes have grown in
+// between.
 #pragma once
 
 #include <algorithm>

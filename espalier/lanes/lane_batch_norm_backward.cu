@@ -22,57 +22,72 @@ __global__ void __launch_bounds__(kThreads)
     const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
     const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
     const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
-    if (args.pool == NormPool::k2x2) {
-      const int high = args.height / 2, wide = args.width / 2;
-      const Range range(args.batch * high * wide, at.part, parts);
-      for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
-        const WindowPlace window(index, windows);
-        const int first_pixel = window.pixel(args);
-        if (mask != nullptr && !mask[window.sample]) continue;
-        W values[4][kWidth], grad[kWidth];
-        load<T, kWidth>(grad, grads + static_cast<int64_t>(index) * args.channels);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          load<T, kWidth>(values[i],
-                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          W four[4], best;
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-          const int chosen = winner(four, best);
-          const W g = past_relu<T>(grad[j], best, args.relu);
-          const W value = chosen == 0   ? values[0][j]
-                          : chosen == 1 ? values[1][j]
-                          : chosen == 2 ? values[2][j]
-                                        : values[3][j];
-          sum[j] += g;
-          product[j] += static_cast<S>(g) * (value - own.mean[j]);
-        }
-      }
-    } else {
-      const T* const outputs =
-          kResidual ? static_cast<const T*>(args.y.data) + at.lane * args.y.lane_stride + at.channel
-                    : nullptr;
+    const auto add = [&](int j, W g, W value) {
+      sum[j] += g;
+      product[j] += static_cast<S>(g) * (value - own.mean[j]);
+    };
+    if constexpr (kResidual) {
+      const T* const outputs = static_cast<const T*>(args.y.data) + at.lane * args.y.lane_stride + at.channel;
       const int pixels_a_sample = args.height * args.width;
       const Range range(args.batch * pixels_a_sample, at.part, parts);
 #pragma unroll 2
       for (int pixel = range.begin + at.ty; pixel < range.end; pixel += at.rows) {
         if (mask != nullptr && !mask[pixel / pixels_a_sample]) continue;
-        W values[kWidth], grad[kWidth];
+        W values[kWidth], grad[kWidth], output[kWidth];
         load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
         load<T, kWidth>(grad, grads + static_cast<int64_t>(pixel) * args.channels);
-        W output[kWidth];
-        if (kResidual) load<T, kWidth>(output, outputs + static_cast<int64_t>(pixel) * args.channels);
+        load<T, kWidth>(output, outputs + static_cast<int64_t>(pixel) * args.channels);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) add(j, past_relu<T>(grad[j], output[j], args.relu), values[j]);
+      }
+    } else {
+      // Window by window, pooled or not: zeros are all that a pool adds to the sums of its winners, so these
+      // have the same bits whether it is done here or by a kernel of its own.
+      const bool is_pooled = args.pool == NormPool::k2x2;
+      const int pooled_high = args.height / 2, pooled_wide = args.width / 2;
+      const Range range(args.batch * static_cast<int>(windows.a_sample.divisor), at.part, parts);
+      for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
+        const WindowPlace window(index, windows);
+        if (mask != nullptr && !mask[window.sample]) continue;
+        if (is_pooled && (window.y >= pooled_high || window.x >= pooled_wide)) continue;
+        const int first_pixel = window.pixel(args);
+        const auto pixel = [&](int i) {
+          return static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels;
+        };
+        const auto is_inside = [&](int i) {
+          return window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
+        };
+        W values[4][kWidth] = {}, grad[4][kWidth] = {};
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (is_inside(i)) load<T, kWidth>(values[i], x + pixel(i));
+        if (is_pooled) {
+          const int64_t pooled =
+              (static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide + window.x;
+          load<T, kWidth>(grad[0], grads + pooled * args.channels);
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (is_inside(i)) load<T, kWidth>(grad[i], grads + pixel(i));
+        }
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const W y = kResidual
-                          ? output[j]
-                          : normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-          const W g = past_relu<T>(grad[j], y, args.relu);
-          sum[j] += g;
-          product[j] += static_cast<S>(g) * (values[j] - own.mean[j]);
+          W y[4], best;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            y[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+          if (is_pooled) {
+            const int chosen = winner(y, best);
+            const W value = chosen == 0   ? values[0][j]
+                            : chosen == 1 ? values[1][j]
+                            : chosen == 2 ? values[2][j]
+                                          : values[3][j];
+            add(j, past_relu<T>(grad[0][j], best, args.relu), value);
+          } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if (is_inside(i)) add(j, past_relu<T>(grad[i][j], y[i], args.relu), values[i][j]);
+          }
         }
       }
     }
@@ -224,11 +239,12 @@ cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
   const Launch<kWidth> both(args,
                             is_pooled ? args.batch * high * wide : args.batch * args.height * args.width);
-  reduce_kernel<T, kWidth, kResidual><<<both.grid, kThreads, 0, stream>>>(
-      args, windows_of(args.height / 2, args.width / 2), both.parts, both.slice.across);
+  const Windows windows = windows_of(high, wide);
+  reduce_kernel<T, kWidth, kResidual>
+      <<<both.grid, kThreads, 0, stream>>>(args, windows, both.parts, both.slice.across);
   const Parts parts = merge_parts(args, PartKind::kSums, both.parts, stream);
   gradient_kernel<T, kWidth, kResidual>
-      <<<both.second_grid, kThreads, 0, stream>>>(args, windows_of(high, wide), parts, both.slice.across);
+      <<<both.second_grid, kThreads, 0, stream>>>(args, windows, parts, both.slice.across);
   return cudaGetLastError();
 }
 
@@ -241,8 +257,8 @@ cudaError_t launch_pool3x3(const NormArgs& args, cudaStream_t stream) {
   pooled.width = (args.width + 1) / 2;
   pooled.pool = NormPool::kNone;
   const Launch<kWidth> first(pooled);
-  reduce_kernel<T, kWidth, false>
-      <<<first.grid, kThreads, 0, stream>>>(pooled, windows_of(1, 1), first.parts, first.slice.across);
+  reduce_kernel<T, kWidth, false><<<first.grid, kThreads, 0, stream>>>(
+      pooled, windows_of((pooled.height + 1) / 2, (pooled.width + 1) / 2), first.parts, first.slice.across);
   return launch_pool3x3_gradient(args, merge_parts(args, PartKind::kSums, first.parts, stream), stream);
 }
 

@@ -1,5 +1,6 @@
 #include "espalier/lanes/lane_norm.h"
 
+#include "espalier/lanes/lane_pool.h"
 #include "tests/lanes/lane_compare.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
@@ -197,6 +198,55 @@ TEST(LaneBatchNormCuda, PoolsAsTorchDoesAfterIt) {
   const testing::OnCuda cuda;
   expect_pooled_contracts(Pooling::k2x2);
   expect_pooled_contracts(Pooling::k3x3);
+}
+
+// Whether a pool is fused is decided by what other lanes have grown in between: a lane must not notice.
+void expect_the_same_bits_whoever_pools() {
+  const std::vector<std::vector<int64_t>> kSizes{
+      {3, 5, 16, 8, 8}, {2, 4, 8, 7, 9}, {1, 3, 5, 6, 4}, {2, 33, 24, 32, 32}, {2, 3, 8, 2, 3}};
+  torch::manual_seed(11);
+  for (const at::ScalarType type : testing::narrow_types())
+    for (const std::vector<int64_t>& sizes : kSizes)
+      for (const bool is_masked : {false, true}) {
+        SCOPED_TRACE(std::string(c10::toString(type)) + " " + c10::Join("x", sizes));
+        const at::Tensor mask = is_masked ? random_mask(sizes[0], sizes[1], 2) : at::Tensor();
+        const auto leaf = [](const at::Tensor& values, at::ScalarType of) {
+          return testing::stacked_copy(values, of).set_requires_grad(true);
+        };
+        const at::Tensor x = leaf(random_lanes(sizes), type);
+        const at::Tensor weight = leaf(random_lanes({sizes[0], sizes[2]}), at::kFloat);
+        const at::Tensor bias = leaf(random_lanes({sizes[0], sizes[2]}), at::kFloat);
+        const at::Tensor grad = testing::stacked_copy(
+            random_lanes({sizes[0], sizes[1], sizes[2], sizes[3] / 2, sizes[4] / 2}), type);
+        const auto run = [&](Pooling pooling) {
+          const LaneBatchNorm2d norm(sizes[0], sizes[2], weight.options().requires_grad(false));
+          at::Tensor out = lane_batch_norm2d(x, weight, bias,
+                                             {.mode = Mode::kTrain,
+                                              .mask = mask,
+                                              .running_mean = norm.running_mean,
+                                              .running_var = norm.running_var,
+                                              .activation = Activation::kRelu,
+                                              .pooling = pooling});
+          if (pooling == Pooling::kNone) out = lane_max_pool2x2(out);
+          Tensors results = torch::autograd::grad({out}, {x, weight, bias}, {grad});
+          results.insert(results.end(), {out.detach(), norm.running_mean, norm.running_var});
+          return results;
+        };
+        const Tensors fused = run(Pooling::k2x2), apart = run(Pooling::kNone);
+        constexpr const char* kNames[] = {"of x", "of weight", "of bias", "out", "mean", "variance"};
+        for (size_t i = 0; i < fused.size(); ++i)
+          testing::expect_same_bits(fused[i].cpu(), apart[i].cpu(), kNames[i]);
+      }
+}
+
+TEST(LaneBatchNorm, GivesTheSameBitsWhoeverPools) {
+  expect_the_same_bits_whoever_pools();
+}
+
+TEST(LaneBatchNormCuda, GivesTheSameBitsWhoeverPools) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_the_same_bits_whoever_pools();
 }
 
 TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {

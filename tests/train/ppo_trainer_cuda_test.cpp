@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "espalier/train/deterministic_scope.h"
 #include "tests/support/cuda.h"
 #include "tests/train/small_ppo.h"
 
@@ -31,6 +32,24 @@ TEST_F(PpoTrainerCuda, DoesReplayedWhatItDoesEagerly) {
     for (size_t step = 0; step < left.size(); ++step)
       testing::expect_same_epoch(left[step], right[step], "step " + std::to_string(step));
     EXPECT_TRUE(at::equal(a.policy()->acting().rollout().rewards, b.policy()->acting().rollout().rewards));
+  }
+}
+
+// Two populations of two networks each, and one of four: what stands beside a network leaves its bits alone.
+TEST_F(PpoTrainerCuda, GivesOnTwoSitesOfAGpuWhatItGivesOnOne) {
+  const DeterministicScope deterministic(true);
+  for (const bool amp : {false, true}) {
+    PpoJobOptions one = on_gpu(true);
+    one.amp = amp;
+    PpoJobOptions two = one;
+    two.population.devices = "cuda:0,cuda:0";
+    PpoTrainer together(one, small_sites(one)), apart(two, small_sites(two));
+    for (int round = 0; round < 2; ++round) {
+      const auto left = testing::epochs_of_round(together), right = testing::epochs_of_round(apart);
+      for (size_t step = 0; step < left.size(); ++step)
+        testing::expect_same_epoch(left[step], right[step],
+                                   (amp ? "bf16, step " : "fp32, step ") + std::to_string(step));
+    }
   }
 }
 
