@@ -141,7 +141,7 @@ inline Tensors run_torch(const Layer& layer, const Tensors& inputs, const at::Te
     const Tensors own = run(layer.torch, select_lane(inputs, lane), grad.select(0, lane));
     if (lane == 0)
       for (const at::Tensor& result : own)
-        results.push_back(at::empty({}, result.options())
+        results.push_back(at::zeros({}, result.options())
                               .expand(result.sizes())
                               .unsqueeze(0)
                               .repeat_interleave(layer.lanes(), 0));
