@@ -56,11 +56,28 @@ inline std::vector<at::ScalarType> narrow_types() {
   return {at::kFloat, at::kBFloat16, at::kHalf};
 }
 
-// How many random cases a property is tried on: all of them, or three where each takes a minute
-// (ESPALIER_FEW_SEEDS=1: under compute-sanitizer).
-inline uint64_t num_seeds(uint64_t all) {
-  return std::getenv("ESPALIER_FEW_SEEDS") != nullptr ? std::min<uint64_t>(all, 3) : all;
+// Under compute-sanitizer, where every case takes a minute (scripts/gpu-test).
+inline bool is_sanitized() {
+  return std::getenv("ESPALIER_FEW_SEEDS") != nullptr;
 }
+
+// How many random cases a property is tried on.
+inline uint64_t num_seeds(uint64_t all) {
+  return is_sanitized() ? std::min<uint64_t>(all, 3) : all;
+}
+
+// While it lives, torch convolves by itself where sanitizers look on: cuDNN's kernels do not run under
+// racecheck.
+class WithoutCudnnWhereSanitized {
+ public:
+  WithoutCudnnWhereSanitized() {
+    if (is_sanitized()) at::globalContext().setUserEnabledCuDNN(false);
+  }
+  ~WithoutCudnnWhereSanitized() { at::globalContext().setUserEnabledCuDNN(was_enabled_); }
+
+ private:
+  bool was_enabled_ = at::globalContext().userEnabledCuDNN();
+};
 
 // A number drawn from [low, high].
 class Dice {
@@ -136,6 +153,7 @@ inline at::Tensor output_grad(const Layer& layer) {
 
 // By torch, lane by lane, stacked again.
 inline Tensors run_torch(const Layer& layer, const Tensors& inputs, const at::Tensor& grad) {
+  const WithoutCudnnWhereSanitized without_cudnn;
   Tensors results;
   for (int64_t lane = 0; lane < layer.lanes(); ++lane) {
     const Tensors own = run(layer.torch, select_lane(inputs, lane), grad.select(0, lane));
