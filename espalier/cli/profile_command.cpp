@@ -122,7 +122,9 @@ std::string text_of(const train::PopulationOptions& options) {
 
 int profile_lanes(const train::PopulationOptions& options, const ProfileFlags& flags, const char* job,
                   Context& context) {
-  const train::Site site = train::site_on(train::devices_of(options).front(), options, context.progress());
+  const std::vector<DeviceName> devices = train::devices_of(options);
+  if (devices.size() > 1) fail_usage("--devices {}: batches are profiled on one device", options.devices);
+  const train::Site site = train::site_on(devices.front(), options, context.progress());
   train::PopulationTrainer trainer(options, site.setup);
   return print_profile(batches_of(trainer.step(), trainer.steps_per_epoch(), text_of(options)), flags,
                        folder_of(options.run_dir, job));

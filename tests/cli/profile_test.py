@@ -52,10 +52,11 @@ class Profile(unittest.TestCase):
         self.assertIn("host waits a step: 0", sync)
         self.assertNotIn("conversions", sync)
 
-    def test_refuses_a_controller_that_is_none(self):
-        result = self.profile("ppo", "--controller", "random")
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("--controller random", result.stderr)
+    def test_refuses_what_it_does_not_look_at(self):
+        for job, *flag in (("ppo", "--controller", "random"), ("population", "--devices", "cpu,cpu")):
+            result = self.profile(job, *flag)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(" ".join(flag), result.stderr)
 
 
 if __name__ == "__main__":
