@@ -60,8 +60,21 @@ __global__ void __launch_bounds__(kThreads) of_x_kernel(LinearArgs args) {
   }
 }
 
-// blockIdx.x: output, blockIdx.y: lane. Threads: 32 inputs across, 8 share the samples out; input -1 is the
-// bias.
+// The sum of an output's gradient over all samples, in the first thread of a block. shared: [kWarps].
+template <class W>
+__device__ inline W batch_sum(const W* grad, const LinearArgs& args, W* shared) {
+  W sum = 0;
+  for (int sample = threadIdx.x; sample < args.batch; sample += kThreads)
+    sum += grad[static_cast<int64_t>(sample) * args.out_features];
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  for (int warp = 1; threadIdx.x == 0 && warp < kWarps; ++warp) sum += shared[warp];
+  return sum;
+}
+
+// blockIdx.x: output, blockIdx.y: lane. Threads: 32 inputs across, 8 share the samples out; for the bias all
+// do.
 template <class T>
 __global__ void __launch_bounds__(kThreads) of_weight_kernel(LinearArgs args) {
   using W = wide_t<T>;
@@ -70,25 +83,26 @@ __global__ void __launch_bounds__(kThreads) of_weight_kernel(LinearArgs args) {
   if (args.entries != nullptr && args.entries[lane] < 0) return;
   const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride;
   const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride + o;
-  for (int first = args.of_bias.data == nullptr ? 0 : -kWarp; first < args.in_features; first += kWarp) {
-    const bool of_bias = first < 0;
+  if (args.of_bias.data != nullptr) {
+    const W sum = batch_sum(grad, args, shared);
+    if (threadIdx.x == 0) (static_cast<W*>(args.of_bias.data) + lane * args.of_bias.lane_stride)[o] = sum;
+  }
+  if (args.of_weight.data == nullptr) return;
+  W* const of_weight = static_cast<W*>(args.of_weight.data) + lane * args.of_weight.lane_stride +
+                       static_cast<int64_t>(o) * args.in_features;
+  for (int first = 0; first < args.in_features; first += kWarp) {
     const int i = first + tx;
     W sum = 0;
-    if (of_bias ? tx == 0 : i < args.in_features)
-      for (int sample = ty; sample < args.batch; sample += kWarps) {
-        const W g = grad[static_cast<int64_t>(sample) * args.out_features];
-        sum += of_bias ? g : g * widen<T>(x[static_cast<int64_t>(sample) * args.in_features + i]);
-      }
+    if (i < args.in_features)
+      for (int sample = ty; sample < args.batch; sample += kWarps)
+        sum += grad[static_cast<int64_t>(sample) * args.out_features] *
+               widen<T>(x[static_cast<int64_t>(sample) * args.in_features + i]);
     __syncthreads();
     shared[threadIdx.x] = sum;
     __syncthreads();
     if (ty != 0) continue;
     for (int other = 1; other < kWarps; ++other) sum += shared[tx + other * kWarp];
-    if (of_bias && tx == 0)
-      (static_cast<W*>(args.of_bias.data) + lane * args.of_bias.lane_stride)[o] = sum;
-    else if (!of_bias && i < args.in_features && args.of_weight.data != nullptr)
-      (static_cast<W*>(args.of_weight.data) +
-       lane * args.of_weight.lane_stride)[static_cast<int64_t>(o) * args.in_features + i] = sum;
+    if (i < args.in_features) of_weight[i] = sum;
   }
 }
 

@@ -52,6 +52,7 @@ int64_t num_allocations() {
 TEST(ResidentDatasetCuda, NeverHoldsTwoCopiesOfASplit) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const HostDataset host = small_dataset({image_spec(64, 64, 3)}, 8000, 800);
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // the allocator's statistics want it
   for (const char* store : {"source", "float32", "bfloat16"}) {
     ResidentOptions options;
     options.store = store;

@@ -51,8 +51,11 @@ Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, 
           .torch =
               [=](const Tensors& in) {
                 at::Tensor y = of_valid(in[0], in[3], [&](const at::Tensor& x) {
+                  const auto own = [&](const at::Tensor& all) {
+                    return all[0].to(x.device(), x.scalar_type()).clone();
+                  };
                   return F::batch_norm(
-                      x, means[0].to(x.scalar_type()).clone(), variances[0].to(x.scalar_type()).clone(),
+                      x, own(means), own(variances),
                       F::BatchNormFuncOptions().weight(in[1]).bias(in[2]).training(mode == Mode::kTrain));
                 });
                 if (in[4].defined())
