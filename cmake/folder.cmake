@@ -1,8 +1,8 @@
 # One target a folder of espalier/, linked in the direction that docs/architecture.md gives, and one test program
 # a folder of tests/. Files are found by glob, so that none is forgotten.
 
-# The same flags everywhere, since one precompiled header serves all targets that use torch.
-add_compile_definitions(FMT_HEADER_ONLY=1 ESPALIER_WITH_CUDA=${ESPALIER_WITH_CUDA})
+# The same flags everywhere, since one precompiled header serves many targets.
+add_compile_definitions(ESPALIER_WITH_CUDA=${ESPALIER_WITH_CUDA})
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(ESPALIER_CHECK_LAYOUT=1)
 endif()
@@ -26,17 +26,28 @@ endfunction()
 # programs (remove_all calls address 0): naming libstdc++ before torch makes the system's the one that is found.
 add_link_options("LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
 
+# espalier_torch_flags(TARGET [PCH]): torch, and the precompiled header espalier_pch unless another is named.
 function(espalier_torch_flags target)
   target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
-  target_precompile_headers(${target} REUSE_FROM espalier_pch)
+  if(ARGC GREATER 1)
+    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+  else()
+    target_precompile_headers(${target} REUSE_FROM espalier_pch)
+  endif()
 endfunction()
 
+# Two precompiled headers: whatever uses torch/torch.h instantiates its templates anew, precompiled or not, which takes five seconds a
+# file. Tests compare with its modules; the library includes what it uses.
 file(WRITE "${CMAKE_BINARY_DIR}/pch.cpp.in" "// Carries the precompiled header.\n")
 configure_file("${CMAKE_BINARY_DIR}/pch.cpp.in" "${CMAKE_BINARY_DIR}/pch.cpp" COPYONLY)
-add_library(espalier_pch OBJECT "${CMAKE_BINARY_DIR}/pch.cpp")
-espalier_flags(espalier_pch)
-target_link_libraries(espalier_pch PUBLIC ${TORCH_LIBRARIES})
-target_precompile_headers(espalier_pch PRIVATE <torch/torch.h> <fmt/format.h>)
+function(espalier_precompile target)
+  add_library(${target} OBJECT "${CMAKE_BINARY_DIR}/pch.cpp")
+  espalier_flags(${target})
+  target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+endfunction()
+espalier_precompile(espalier_pch <ATen/ATen.h> <fmt/format.h>)
+espalier_precompile(espalier_tests_pch <torch/torch.h> <fmt/format.h>)
 
 # espalier_folder(PATH NAME name [TORCH] [DEPENDS names] [LIBRARIES libs] [OPS stems]); PATH from the checkout's top.
 # OPS names the files (stem.cpp, stem.cu) that hold operators: they also go into libespalier_ops.so for Python.
@@ -105,7 +116,7 @@ function(espalier_operators)
   get_property(objects GLOBAL PROPERTY ESPALIER_OPS)
   add_library(espalier_ops SHARED ${objects})
   set_target_properties(espalier_ops PROPERTIES LINKER_LANGUAGE CXX)
-  target_link_libraries(espalier_ops PRIVATE ${TORCH_LIBRARIES})
+  target_link_libraries(espalier_ops PRIVATE espalier_fmt ${TORCH_LIBRARIES})
   if(ESPALIER_WITH_CUDA)
     target_link_libraries(espalier_ops PRIVATE CUDA::cudart)
   endif()
@@ -120,7 +131,7 @@ function(espalier_tests path)
   add_executable(${target} ${sources})
   espalier_flags(${target})
   if(arg_TORCH)
-    espalier_torch_flags(${target})
+    espalier_torch_flags(${target} espalier_tests_pch)
     target_link_options(${target} PRIVATE -Wl,--no-as-needed)
     target_link_libraries(${target} PRIVATE espalier_test_main GTest::gtest)
   else()

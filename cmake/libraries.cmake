@@ -14,10 +14,18 @@ set(ESPALIER_IMAGE_LIBRARIES ${ESPALIER_JPEG} ${ESPALIER_PNG} ${ESPALIER_ZLIB} m
 find_package(nlohmann_json REQUIRED)
 find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 
-# fmt is the copy that torch ships among its headers: a second one would clash with it.
+# fmt is the copy that torch ships among its headers: a second one would clash with it. Its code is compiled once where the version
+# is one that cmake/fmt.cpp knows; in every file that formats anything where it is another, which takes seconds a file.
 list(GET TORCH_INCLUDE_DIRS 0 torch_include)
-add_library(espalier_fmt INTERFACE)
-target_include_directories(espalier_fmt SYSTEM INTERFACE "${torch_include}")
+file(STRINGS "${torch_include}/fmt/base.h" fmt_version REGEX "define FMT_VERSION 12[0-9][0-9][0-9][0-9]$")
+if(fmt_version)
+  add_library(espalier_fmt STATIC "${CMAKE_CURRENT_LIST_DIR}/fmt.cpp")
+  target_include_directories(espalier_fmt SYSTEM PUBLIC "${torch_include}")
+else()
+  add_library(espalier_fmt INTERFACE)
+  target_compile_definitions(espalier_fmt INTERFACE FMT_HEADER_ONLY=1)
+  target_include_directories(espalier_fmt SYSTEM INTERFACE "${torch_include}")
+endif()
 
 find_package(GTest REQUIRED)
 

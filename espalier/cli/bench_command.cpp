@@ -1,8 +1,6 @@
 // espalier bench gather | population | linet | layout | load
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "bench/gather_bench.h"
 #include "bench/layout_bench.h"
 #include "bench/linet_bench.h"

@@ -1,7 +1,6 @@
 // espalier data info | convert
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-
 #include "espalier/cli/commands.h"
 #include "espalier/cli/doctor_checks.h"
 

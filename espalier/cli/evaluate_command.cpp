@@ -1,8 +1,6 @@
 // espalier evaluate: controllers side by side, on the same episodes
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "espalier/cli/commands.h"
 #include "espalier/train/evaluate_job.h"
 #include "espalier/watch/table.h"

@@ -1,7 +1,6 @@
 // espalier inspect: what a checkpoint holds
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <map>
 #include <string>

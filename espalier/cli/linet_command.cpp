@@ -1,7 +1,6 @@
 // espalier linet export
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "espalier/cli/commands.h"

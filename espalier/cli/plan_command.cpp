@@ -1,7 +1,6 @@
 // espalier plan host | population | linet
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <vector>
 

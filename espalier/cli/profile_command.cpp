@@ -2,7 +2,6 @@
 // where the host waits for the device
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "espalier/cli/commands.h"
 #include "espalier/core/error.h"
 #include "espalier/watch/run_reader.h"

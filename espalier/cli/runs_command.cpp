@@ -1,7 +1,6 @@
 // espalier runs: what is in a folder of runs
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 

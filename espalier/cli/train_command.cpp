@@ -1,7 +1,6 @@
 // espalier train host, espalier train population (train ppo and linet: files of their own)
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "espalier/cli/commands.h"

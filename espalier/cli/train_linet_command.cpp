@@ -1,7 +1,6 @@
 // espalier train linet
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "espalier/cli/commands.h"

@@ -1,7 +1,6 @@
 // espalier train ppo
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <numeric>

@@ -1,7 +1,6 @@
 // espalier watch: a run, live, for browsers
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "espalier/cli/commands.h"

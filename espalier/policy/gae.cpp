@@ -1,6 +1,7 @@
 #include "espalier/policy/gae.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 namespace espalier::policy {
 

@@ -1,6 +1,7 @@
 #include "espalier/policy/network.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <numbers>
 

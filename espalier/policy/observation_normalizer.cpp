@@ -1,6 +1,7 @@
 #include "espalier/policy/observation_normalizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 namespace espalier::policy {
 namespace {

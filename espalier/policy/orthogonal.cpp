@@ -1,6 +1,7 @@
 #include "espalier/policy/orthogonal.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <numbers>

@@ -1,6 +1,8 @@
 #include "espalier/policy/ppo.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 namespace espalier::policy {
 namespace {

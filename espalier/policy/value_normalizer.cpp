@@ -1,6 +1,7 @@
 #include "espalier/policy/value_normalizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 namespace espalier::policy {
 namespace {
