@@ -127,7 +127,8 @@ class Session:
         self.output = b""
         self.set_size(columns, rows)
         self.modes = termios.tcgetattr(self.slave)
-        env = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
+        # A sanitized program would report SIGSEGV and exit 1: here it is to die of it, as any other does.
+        env = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1", ASAN_OPTIONS="handle_segv=0")
         env.pop("NO_COLOR", None)
         env.update(changes)
         self.process = subprocess.Popen([PROGRAM, *arguments, "--run-dir", os.path.join(self.folder.name, "run")], env=env,
