@@ -36,7 +36,7 @@ function(espalier_torch_flags target)
   endif()
 endfunction()
 
-# Two precompiled headers: whatever uses torch/torch.h instantiates its templates anew, precompiled or not, which takes five seconds a
+# Two precompiled headers: whatever uses torch/torch.h instantiates its templates anew, precompiled or not, which takes seconds a
 # file. Tests compare with its modules; the library includes what it uses.
 file(WRITE "${CMAKE_BINARY_DIR}/pch.cpp.in" "// Carries the precompiled header.\n")
 configure_file("${CMAKE_BINARY_DIR}/pch.cpp.in" "${CMAKE_BINARY_DIR}/pch.cpp" COPYONLY)
