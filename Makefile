@@ -1,29 +1,28 @@
 # Everything a person types. `make run` and `make test` set up a bare machine by themselves.
-.PHONY: help run learn soak drills test build deps configure check gpu-test gpu-bundle hello format clean
+.PHONY: help run learn learn-gpu soak drills test build program deps configure check gpu-test gpu-bundle hello format clean
 
 BUILD := build/release
 ENV := scripts/with-env
 JOBS := $(shell nproc)
-# A deliberately weak host on small images: a step of all networks takes a fraction of a second on the CPU.
-SMALL_ENVS := --data synthetic:shapes10 --devices cpu --synthetic-train 1200 --synthetic-test 600 --synthetic-size 16x16 \
-  --validation 200 --envs 4 --batch-per-env 25 --episode-length 16 --learning-rate 0.1
-SMALL_POLICY := --encoder-size 64 --hidden-size 64 --policy-rate 1e-3
 # torch's CMake warns about much that does not concern us: shown only where configuring fails.
 QUIETLY = mkdir -p build && $(1) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 
 help:
-	@echo 'make run         install what is missing, build, and train a small policy on the embedded dataset on the CPU'
-	@echo 'make learn       train a policy on the CPU for a while, and compare it with random decisions'
+	@echo 'make run         install what is missing, build the program, and show what growing is worth, on the CPU'
+	@echo 'make learn       train a policy on the CPU for a while, and compare it with its opponents on held-out episodes'
+	@echo 'make learn-gpu   the same on a GPU and CIFAR-10, in pieces of 9 minutes: DATA=cifar10:FOLDER SEED=0'
 	@echo 'make drills      faults, at length: kills, signals, full disks, damaged files'
 	@echo 'make soak        hours of rounds: memory, descriptors and threads stay flat (SOAK_MINUTES=120)'
 	@echo 'make test        the same set-up, then every test'
-	@echo 'make build       the same set-up, then stop: the program is $(BUILD)/espalier'
+	@echo 'make program     the same set-up, then the program alone: $(BUILD)/espalier'
+	@echo 'make build       the same, with tests, benchmarks and examples'
 	@echo 'make check       formatting and include directions'
 	@echo 'make asan tsan   the tests under a sanitizer'
 	@echo 'make fuzz        fuzz every reader of outside bytes for ten minutes each; FUZZ_SECONDS=60: for one'
 	@echo 'make hello       build one small program with the CUDA compiler from PyPI, as on a machine without a toolkit'
 	@echo 'make gpu-test    every test and benchmark on a machine with a GPU; SANITIZE=1: the CUDA tests under compute-sanitizer too'
 	@echo 'make gpu-bundle  the built programs in one folder, to run on another machine with the same torch'
+	@echo 'make deb         a Debian package of the program for every GPU, in build/deb, tried in an empty folder (FRESH=1: in a new system)'
 	@echo 'make format      rewrite the sources in the house style'
 
 deps:
@@ -35,23 +34,31 @@ configure: deps
 build: configure
 	@$(ENV) cmake --build --preset release -j $(JOBS)
 
-run: build
-	@$(BUILD)/espalier train ppo $(SMALL_ENVS) $(SMALL_POLICY) --rounds 16
+# The program alone: what `make run` needs of a build.
+program: configure
+	@$(ENV) cmake --build --preset release -j $(JOBS) --target espalier
 
-# Whether a policy that learned for a while beats one that draws, on networks that are too small for their task.
+run: program
+	@$(BUILD)/espalier demo
+
+# What growing is worth: a policy learns, then it and its opponents play held-out episodes (scripts/learn-gpu --help). On the CPU in
+# small; on a GPU one seed takes a few calls, each of which goes on: make learn-gpu DATA=cifar10:FOLDER SEED=0
 LEARN := build/learn
-learn: build
-	@rm -rf $(LEARN) && mkdir -p $(LEARN)
-	@$(BUILD)/espalier train ppo $(SMALL_ENVS) $(SMALL_POLICY) --rounds 40 --run-dir $(LEARN)/train
-	@$(BUILD)/espalier evaluate $(SMALL_ENVS) --episodes 8 \
-	  --controllers random,none,heuristic,ppo:$(LEARN)/train/policy.safetensors --run-dir $(LEARN)/evaluate
+learn: program
+	@rm -rf $(LEARN)
+	@$(ENV) scripts/learn-gpu $(LEARN) --form cpu
+
+LEARN_GPU := build/learn-gpu
+SEED := 0
+learn-gpu: program
+	@$(ENV) scripts/learn-gpu $(LEARN_GPU) --seed $(SEED) $(if $(DATA),--data $(DATA))
 
 # The long forms of what `make test` does briefly (docs/reliability.md).
-drills: build
+drills: program
 	@ESPALIER_DRILLS=large $(ENV) python3 tests/faults/drills_test.py $(BUILD)/espalier
 
 SOAK_MINUTES := 120
-soak: build
+soak: program
 	@ESPALIER_SOAK_MINUTES=$(SOAK_MINUTES) $(ENV) python3 tests/faults/soak_test.py $(BUILD)/espalier
 
 test: build
@@ -65,10 +72,10 @@ format: deps
 	@scripts/check-format --fix
 
 # The tests under a sanitizer: make asan (unit and integration tests), make tsan (unit tests); SUITES="core watch" for the unit tests of
-# some folders. Left out: operators and peers, whose Python cannot load instrumented code, the
+# some folders. Left out: operators, peers and ranks, whose Python cannot load instrumented code, the
 # soak, since a sanitizer keeps what was freed, and the example, which is not built.
 SUITES :=
-SANITIZED_asan := -L 'unit|integration' -E '^integration[.](operators|peers|soak|example_gather)$$'
+SANITIZED_asan := -L 'unit|integration' -E '^integration[.](operators|peers|ranks|soak|example_gather)$$'
 SANITIZED_tsan := -L unit
 EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
@@ -95,6 +102,14 @@ gpu-test: build
 
 gpu-bundle: build
 	@$(ENV) scripts/gpu-bundle $(BUILD) gpu-bundle
+
+# The release: code for every architecture that users have, without tests.
+deb: deps
+	@$(call QUIETLY,$(ENV) cmake --preset package -Wno-author)
+	@$(ENV) cmake --build --preset package -j $(JOBS) --target espalier espalier_ops espalier_program
+	@rm -rf build/deb && scripts/make-deb build/package build/deb
+	@scripts/check-deb $(if $(FRESH),--fresh) build/deb/espalier_*.deb
+.PHONY: deb
 
 clean:
 	rm -rf build gpu-bundle

@@ -5,6 +5,7 @@
 #include "bench/random_images.h"
 #include "espalier/data/iterator.h"
 #include "espalier/data/sources/source.h"
+#include "espalier/tensor/device.h"
 
 namespace espalier::bench {
 namespace {
@@ -64,15 +65,15 @@ void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, con
 
 std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit,
                              const Progress& progress) {
-  const DeviceName name = data::choose_device(options.device);
-  const c10::Device device = data::torch_device(name);
-  const data::ResidentOptions resident{.validation = 0};
-  data::SourceOptions source;
+  const DeviceName name = choose_device(options.device);
+  const c10::Device device = torch_device(name);
+  const data::ResidentConfig resident{.validation = 0};
+  data::SourceConfig source;
   source.data = options.data;
   const auto dataset = data::make_resident(
       options.data.empty() ? random_images() : load_source(source, progress), resident, device, progress);
   std::vector<std::pair<int64_t, int64_t>> shapes{{8, 512}, {128, 64}};
-  if (options.envs > 0) shapes = {{options.envs, options.batch}};
+  if (options.lanes > 0) shapes = {{options.lanes, options.batch}};
   const TimingPlan plan = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{};
   Report report("gather", device, commit, options.bench);
   std::string problem;

@@ -13,7 +13,7 @@ struct GatherBenchOptions {
   BenchOptions bench;
   std::string device = "auto";
   std::string data;
-  int64_t envs = 0;
+  int64_t lanes = 0;
   int64_t batch = 512;
   bool peers = true;
 
@@ -25,8 +25,18 @@ struct GatherBenchOptions {
        .help = "a source; without it, random images of CIFAR-10's sizes",
        .placeholder = "SRC"},
       data);
-    v({.name = "envs", .help = "environments; 0: 8 of 512 and 128 of 64", .low = 0, .high = 2048}, envs);
-    v({.name = "batch", .help = "samples an environment, with --envs", .low = 1, .high = 1 << 20}, batch);
+    v({.name = "lanes",
+       .help = "networks at once; 0: 8 of batch 512 and 128 of batch 64",
+       .low = 0,
+       .high = 2048,
+       .aliases = {{.name = "envs"}}},
+      lanes);
+    v({.name = "batch",
+       .help = "samples per network and step, with --lanes",
+       .low = 1,
+       .high = 1 << 20,
+       .aliases = {{.name = "batch-per-env"}}},
+      batch);
     v({.name = "peers", .help = "also time PyTorch in Python, where there is one"}, peers);
   }
 };

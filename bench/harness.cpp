@@ -12,11 +12,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "espalier/core/cuda_info.h"
 #include "espalier/core/error.h"
-#include "espalier/core/parallel.h"
-#include "espalier/core/torch_python.h"
-#include "espalier/watch/table.h"
+#include "espalier/core/machine/child_process.h"
+#include "espalier/core/machine/cuda_info.h"
+#include "espalier/core/machine/interrupt.h"
+#include "espalier/core/machine/parallel.h"
+#include "espalier/core/machine/torch_python.h"
+#include "espalier/watch/terminal/table.h"
 
 namespace espalier::bench {
 namespace {
@@ -57,17 +59,36 @@ fs::path peers_folder() {
   return {};
 }
 
+// Why a script failed, on one line: its own {"problem": ...}, or the last line that it wrote to standard
+// error, which in Python names the error.
+std::string reason_in(const std::string& errors) {
+  std::string last;
+  std::istringstream lines(errors);
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.contains("problem") && json["problem"].is_string()) return json["problem"];
+    if (line.find_first_not_of(" \t\r") != line.npos) last = line;
+  }
+  constexpr size_t kLongest = 300;
+  if (last.empty()) return "it said nothing";
+  return last.size() > kLongest ? last.substr(0, kLongest) + " ..." : last;
+}
+
 }  // namespace
 
 Timing time_calls(c10::Device device, const TimingPlan& plan, const std::function<void()>& body) {
   using Clock = std::chrono::steady_clock;
   const c10::impl::VirtualGuardImpl guard(device.type());
   const bool on_gpu = !device.is_cpu();
-  for (int i = 0; i < plan.warm_up; ++i) body();
+  for (int i = 0; i < plan.warm_up; ++i) {
+    throw_if_interrupted();
+    body();
+  }
   if (on_gpu) guard.synchronizeDevice(device.index());
   std::vector<double> times;
   double host_us = 0;
   for (int sample = 0; sample < plan.samples; ++sample) {
+    throw_if_interrupted();
     c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT),
         end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
     if (on_gpu) begin.record(guard.getStream(device));
@@ -141,13 +162,11 @@ std::vector<Case> run_peers(const std::string& script, const std::vector<std::st
   }
   std::vector<std::string> command{python->program, (folder / script).string()};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  const auto output = output_of(command);
-  if (!output) {
-    *problem = fmt::format("{} {} failed", python->program, script);
-    return {};
-  }
+  const ProgramOutput result = run_program(command);
+  // What was measured before it failed counts.
+  if (!result.succeeded) *problem = fmt::format("{} failed: {}", script, reason_in(result.errors));
   std::vector<Case> cases;
-  std::istringstream lines(*output);
+  std::istringstream lines(result.output);
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object()) continue;

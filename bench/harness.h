@@ -16,11 +16,18 @@ namespace espalier::bench {
 
 struct BenchOptions {
   bool smoke = false;
+  int64_t threads = 0;  // 0: as torch chooses
   std::string json;
 
   template <class Visitor>
   void visit(Visitor&& v) {
     v({.name = "smoke", .help = "run every case once, to see that it works"}, smoke);
+    v({.name = "threads",
+       .help = "threads of an operator on the CPU, of peers too; 0: as torch chooses, one a core or "
+               "OMP_NUM_THREADS",
+       .low = 0,
+       .high = 4096},
+      threads);
     v({.name = "json", .help = "append one JSON line a case to this file", .placeholder = "FILE"}, json);
   }
 };
@@ -31,7 +38,8 @@ struct Timing {
   double host_us = 0;  // CPU time of the calling thread
 };
 
-// Times one call of `body`, from `samples` samples of `calls` calls each, after a warm-up.
+// Times one call of `body`, from `samples` samples of `calls` calls each, after a warm-up. Asks between
+// samples, and between calls of the warm-up, whether it was told to stop (core/machine/interrupt.h).
 struct TimingPlan {
   int warm_up = 20;
   int samples = 30;
@@ -67,7 +75,8 @@ class Report {
 // Runs bench/peers/<script> with the Python that has torch, and reads a JSON line a case: {"name": ...,
 // "median_us":
 // ..., "best_us": ..., "host_us": ..., "shapes": ...}. Nothing where there is no such Python or no such
-// script; the reason is then in `problem`.
+// script; the reason is then in `problem`. A script does not outlive a program that is told to stop
+// (core/machine/child_process.h).
 std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments,
                             std::string* problem);
 

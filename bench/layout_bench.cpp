@@ -6,11 +6,12 @@
 
 #include "bench/random_images.h"
 #include "espalier/data/resident.h"
-#include "espalier/lanes/lane_conv.h"
-#include "espalier/lanes/lane_door.h"
-#include "espalier/lanes/lane_tensor.h"
-#include "espalier/train/population_setup.h"
-#include "espalier/train/population_trainer.h"
+#include "espalier/lanes/conv/layer.h"
+#include "espalier/lanes/entry.h"
+#include "espalier/lanes/stack.h"
+#include "espalier/tensor/device.h"
+#include "espalier/train/population/setup.h"
+#include "espalier/train/population/shard.h"
 #include "espalier/watch/audit/layout_audit.h"
 
 namespace espalier::bench {
@@ -38,16 +39,16 @@ std::string time_host(const LayoutBenchOptions& options, const DeviceName& devic
   double medians[2] = {};
   std::string conversions;
   for (size_t i = 0; i < 2; ++i) {
-    data::ResidentOptions resident{.validation = 512};
-    resident.memory_format = kBoth[i] == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous";
-    const auto dataset = data::make_resident(random_images(), resident, data::torch_device(device), progress);
-    train::PopulationOptions training;
+    data::ResidentConfig resident{.validation = 512};
+    resident.memory_format = kBoth[i];
+    const auto dataset = data::make_resident(random_images(), resident, torch_device(device), progress);
+    train::PopulationConfig training;
     training.lanes = 1;
     training.batch = options.batch;
     training.precision = options.precision;
     training.resident = resident;
-    const grow::CnnHostOptions host{.n_blocks = 3, .base_channels = options.base, .memory_format = kBoth[i]};
-    train::PopulationTrainer trainer(training, {.dataset = dataset, .device = device, .host = host});
+    const grow::HostMaker host = grow::cnn_host({.n_blocks = 3, .base_channels = options.base});
+    train::Shard trainer({.options = training, .dataset = dataset, .device = device, .host = host});
     train::TrainStep& step = trainer.step();
     step.begin_epoch(0);
     const Timing timing = time_calls(dataset->device, plan_of(options), [&] { step.run(); });
@@ -87,17 +88,17 @@ std::string time_convolution(const LayoutBenchOptions& options, c10::Device devi
 }
 
 // What looking at a tensor costs that lies as it should.
-std::string time_door(const LayoutBenchOptions& options, c10::Device device) {
+std::string time_entry(const LayoutBenchOptions& options, c10::Device device) {
   const auto type = train::precision_type(options.precision, device);
-  lanes::LaneDoor door("x", MemoryFormat::kChannelsLast, type, device);
+  lanes::LaneEntry entry("x", MemoryFormat::kChannelsLast, type, device);
   const at::Tensor x = lanes::empty_lanes({8, 4, 3, 32, 32}, at::TensorOptions(device).dtype(type));
   constexpr int kCalls = 1000;
   const TimingPlan plan =
       options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{.warm_up = 2, .samples = 20, .calls = 1};
   const Timing timing = time_calls(at::kCPU, plan, [&] {
-    for (int i = 0; i < kCalls; ++i) door.enter(x, {3, 32, 32}, 8);
+    for (int i = 0; i < kCalls; ++i) entry.enter(x, {3, 32, 32}, 8);
   });
-  return fmt::format("the door's check of a channels-last tensor: {:.0f} ns, no work on the device\n",
+  return fmt::format("the entry check of a channels-last tensor: {:.0f} ns, no work on the device\n",
                      timing.median_us * 1e3 / kCalls);
 }
 
@@ -105,12 +106,12 @@ std::string time_door(const LayoutBenchOptions& options, c10::Device device) {
 
 std::string run_layout_bench(const LayoutBenchOptions& options, const std::string& commit,
                              const Progress& progress) {
-  const DeviceName name = data::choose_device(options.device);
-  const c10::Device device = data::torch_device(name);
+  const DeviceName name = choose_device(options.device);
+  const c10::Device device = torch_device(name);
   Report report("layout", device, commit, options.bench);
   std::string words = time_host(options, name, progress, report);
   words += time_convolution(options, device, report);
-  words += time_door(options, device);
+  words += time_entry(options, device);
   if (options.peers) {
     std::vector<std::string> arguments{"--device", name.text(),
                                        "--batch",  std::to_string(options.batch),

@@ -12,16 +12,17 @@
 #include "bench/plain_linet.h"
 #include "espalier/core/error.h"
 #include "espalier/data/resident.h"
-#include "espalier/lanes/conv_choice.h"
-#include "espalier/lanes/lane_gradients.h"
-#include "espalier/lanes/lane_loss.h"
-#include "espalier/lanes/lane_norm.h"
-#include "espalier/lanes/lane_tensor.h"
-#include "espalier/linet/linet.h"
-#include "espalier/train/population_setup.h"
-#include "espalier/train/step_graphs.h"
+#include "espalier/lanes/conv/choice.h"
+#include "espalier/lanes/head/loss.h"
+#include "espalier/lanes/norm/layer.h"
+#include "espalier/lanes/optim/gradients.h"
+#include "espalier/lanes/stack.h"
+#include "espalier/linet/network.h"
+#include "espalier/tensor/captured_graphs.h"
+#include "espalier/tensor/device.h"
+#include "espalier/train/population/setup.h"
 #include "espalier/watch/audit/layout_audit.h"
-#include "espalier/watch/table.h"
+#include "espalier/watch/terminal/table.h"
 
 namespace espalier::bench {
 namespace {
@@ -45,7 +46,7 @@ Workload workload_of(LinetBenchOptions options) {
     options.batch = 2;
     options.height = options.columns = 64;
   }
-  const c10::Device device = data::torch_device(data::choose_device(options.device));
+  const c10::Device device = torch_device(choose_device(options.device));
   Workload load{.shape = linet::linet_preset(options.model, options.width),
                 .device = device,
                 .compute = train::precision_type(options.precision, device),
@@ -122,7 +123,7 @@ std::vector<Way> measure_lanes(const Workload& load, linet::Linet& net, Report& 
     lanes::lane_backward(lanes::lane_cross_entropy(net.forward(load.images).logits, load.labels), parameters);
   };
   std::vector<Way> ways{measure(load, "lanes", "norm, residual and ReLU fused", body, report)};
-  train::StepGraphs graphs({.device = load.device});
+  StepGraphs graphs({.device = load.device});
   if (!graphs.is_capturing()) return ways;
   ways.push_back(measure(
       load, "lanes, captured", "the same as one CUDA graph", [&] { graphs.run("step", body); }, report));

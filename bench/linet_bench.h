@@ -7,6 +7,7 @@
 #include "bench/harness.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
+#include "espalier/train/job_config.h"
 
 namespace espalier::bench {
 
@@ -18,7 +19,7 @@ struct LinetBenchOptions {
   int64_t batch = 16;
   int64_t height = 416;
   int64_t columns = 544;
-  std::string precision = "auto";
+  train::Precision precision = train::Precision::kAuto;
   bool peers = true;
 
   template <class Visitor>
@@ -34,10 +35,8 @@ struct LinetBenchOptions {
     v({.name = "batch", .help = "samples", .low = 1, .high = 1 << 16}, batch);
     v({.name = "height", .help = "rows of an image", .low = 32, .high = 8192}, height);
     v({.name = "columns", .help = "columns of an image", .low = 32, .high = 8192}, columns);
-    v({.name = "precision",
-       .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU",
-       .choices = {"auto", "fp32", "bf16", "fp16"}},
-      precision);
+    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
+      one_of(precision, train::precision_names()));
     v({.name = "peers", .help = "also time PyTorch in Python, where it is"}, peers);
   }
 };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "espalier/core/error.h"
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
 #include "espalier/data/sources/source.h"
 
 namespace espalier::bench {
@@ -67,7 +67,7 @@ std::string run_load_bench(const LoadBenchOptions& options, const std::string& c
   const ScratchFolder scratch(options.scratch);
   if (progress) progress("writing CIFAR-10's binary version, random", 0, 2);
   write_cifar_binary(scratch.path(), 10000);
-  const data::SourceOptions cifar{.data = "cifar10:" + scratch.path().string()};
+  const data::SourceConfig cifar{.data = "cifar10:" + scratch.path().string()};
   const std::string file = (scratch.path() / "cifar10.safetensors").string();
   write_safetensors(load_source(cifar, {}), file, {});
   if (progress) progress("writing CIFAR-10's binary version, random", 2, 2);
@@ -76,7 +76,7 @@ std::string run_load_bench(const LoadBenchOptions& options, const std::string& c
   Report report("load", c10::kCPU, commit, options.bench);
   report.add({"CIFAR-10, binary version", "60,000 x 3x32x32",
               time_calls(c10::kCPU, plan, [&] { load_source(cifar, {}); }), 0, "bar: 500,000 us"});
-  const data::SourceOptions safetensors{.data = "safetensors:" + file};
+  const data::SourceConfig safetensors{.data = "safetensors:" + file};
   report.add({"the same as safetensors", "60,000 x 3x32x32",
               time_calls(c10::kCPU, plan, [&] { load_source(safetensors, {}); }), 0, "bar: 100,000 us"});
   return report.text();

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/layout.h"
-#include "espalier/linet/linet.h"
+#include "espalier/linet/network.h"
+#include "espalier/tensor/layout.h"
 
 namespace espalier::bench {
 

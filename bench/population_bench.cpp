@@ -4,8 +4,9 @@
 
 #include "bench/random_images.h"
 #include "espalier/data/resident.h"
-#include "espalier/lanes/conv_choice.h"
-#include "espalier/train/population_trainer.h"
+#include "espalier/lanes/conv/choice.h"
+#include "espalier/tensor/device.h"
+#include "espalier/train/population/shard.h"
 
 namespace espalier::bench {
 namespace {
@@ -30,21 +31,28 @@ double floor_us(const Shape& shape, int64_t bytes_a_value) {
   return bytes / kBytesPerUs;
 }
 
+// What peers compute in: what we do, where they can (of 16 bits they know bf16).
+const char* peer_type(train::Precision precision, c10::Device device) {
+  const bool is_full =
+      precision == train::Precision::kFp32 || (precision == train::Precision::kAuto && device.is_cpu());
+  return is_full ? "fp32" : "bf16";
+}
+
 void time_shape(const Shape& shape, const PopulationBenchOptions& options,
                 const std::shared_ptr<const data::ResidentDataset>& dataset, const DeviceName& device,
                 Report& report) {
-  train::PopulationOptions training;
+  train::PopulationConfig training;
   training.lanes = shape.lanes;
   training.batch = shape.batch;
   training.precision = options.precision;
   training.graphs = options.graphs;
-  const grow::CnnHostOptions host{.n_blocks = 3, .base_channels = shape.base};
-  train::PopulationTrainer trainer(training, {.dataset = dataset, .device = device, .host = host});
+  const grow::HostMaker host = grow::cnn_host({.n_blocks = 3, .base_channels = shape.base});
+  train::Shard trainer({.options = training, .dataset = dataset, .device = device, .host = host});
   train::TrainStep& step = trainer.step();
   int64_t epoch = 0, done = 0;
   step.begin_epoch(epoch);
   const auto one_step = [&] {
-    if (done == trainer.steps_per_epoch()) {
+    if (done == trainer.batches_per_epoch()) {
       step.begin_epoch(++epoch % training.epochs);
       done = 0;
     }
@@ -65,8 +73,8 @@ void time_shape(const Shape& shape, const PopulationBenchOptions& options,
 
 std::string run_population_bench(const PopulationBenchOptions& options, const std::string& commit,
                                  const Progress& progress) {
-  const DeviceName name = data::choose_device(options.device);
-  const c10::Device device = data::torch_device(name);
+  const DeviceName name = choose_device(options.device);
+  const c10::Device device = torch_device(name);
   lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed
                                                  : lanes::ConvChoosing::kMeasure);
   const auto dataset = data::make_resident(random_images(), {.validation = 512}, device, progress);
@@ -81,7 +89,8 @@ std::string run_population_bench(const PopulationBenchOptions& options, const st
     std::vector<std::string> arguments{"--device", name.text(),
                                        "--lanes",  std::to_string(shape.lanes),
                                        "--batch",  std::to_string(shape.batch),
-                                       "--base",   std::to_string(shape.base)};
+                                       "--base",   std::to_string(shape.base),
+                                       "--dtype",  peer_type(options.precision, device)};
     if (options.bench.smoke) arguments.push_back("--smoke");
     for (const char* script : {"population_torch.py", "population_jax.py"}) {
       std::string problem;

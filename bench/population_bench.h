@@ -7,6 +7,7 @@
 #include "bench/harness.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
+#include "espalier/train/job_config.h"
 
 namespace espalier::bench {
 
@@ -16,7 +17,7 @@ struct PopulationBenchOptions {
   int64_t lanes = 0;
   int64_t batch = 64;
   int64_t base = 8;
-  std::string precision = "auto";
+  train::Precision precision = train::Precision::kAuto;
   bool graphs = true;
   bool deterministic = false;
   bool peers = true;
@@ -28,15 +29,19 @@ struct PopulationBenchOptions {
     v({.name = "lanes",
        .help = "networks at once; 0: 128 of batch 64 and base 8, and 8 of batch 512 and base 32",
        .low = 0,
-       .high = 4096},
+       .high = 4096,
+       .aliases = {{.name = "envs"}}},
       lanes);
-    v({.name = "batch", .help = "samples a lane and step, with --lanes", .low = 1, .high = 1 << 20}, batch);
+    v({.name = "batch",
+       .help = "samples per network and step, with --lanes",
+       .low = 1,
+       .high = 1 << 20,
+       .aliases = {{.name = "batch-per-env"}}},
+      batch);
     v({.name = "base", .help = "filters of the first of three blocks, with --lanes", .low = 1, .high = 1024},
       base);
-    v({.name = "precision",
-       .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU",
-       .choices = {"auto", "fp32", "bf16", "fp16"}},
-      precision);
+    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
+      one_of(precision, train::precision_names()));
     v({.name = "graphs", .help = "on a GPU, capture the step once and replay it"}, graphs);
     v({.name = "deterministic",
        .help = "fixed convolutions instead of those that are measured to be fastest"},

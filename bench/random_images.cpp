@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
 
 namespace espalier::bench {
 
@@ -13,13 +13,13 @@ data::HostDataset random_images() {
   dataset.class_names.resize(10);
   const data::FieldSpec spec{"image", data::SampleType::kU8, 32, 32, 3};
   for (auto [split, count] : {std::pair{&dataset.train, 50000}, std::pair{&dataset.test, 10}}) {
-    const int64_t bytes = count * spec.bytes_per_sample();
-    auto values = data::allocate_host(bytes);
+    data::NewField made = data::allocate_field(spec, count);
+    const int64_t bytes = made.field.size_bytes;
     for (int64_t at = 0; at < bytes; at += 16) {
       const Words4 words = philox4x32(1, static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), 0, 0);
-      std::memcpy(values.get() + at, words.word, 16);
+      std::memcpy(made.values.get() + at, words.word, 16);
     }
-    split->fields.push_back({spec, values});
+    split->fields.push_back(std::move(made.field));
     split->labels.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) split->labels[static_cast<size_t>(i)] = i % 10;
   }

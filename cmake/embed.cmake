@@ -1,5 +1,5 @@
 # Files inside a program: espalier_embed(TARGET FOLDER) puts FOLDER/*.{html,css,js} into the target as one generated
-# source, which defines espalier::embedded_file() (espalier/watch/embedded_file.h). Made anew when a file changes.
+# source, which defines espalier::embedded_file() (espalier/watch/page/embedded_file.h). Made anew when a file changes.
 #
 # The same file is the script that makes the source: cmake -DOUT=x.cpp -DFILES=a;b -P embed.cmake
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -15,7 +15,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(APPEND cases "  if (name == \"${name}\") return {reinterpret_cast<const char*>(kFile${index}), sizeof(kFile${index}) - 1};\n")
     math(EXPR index "${index} + 1")
   endforeach()
-  file(WRITE "${OUT}" "// Made by cmake/embed.cmake.\n#include \"espalier/watch/embedded_file.h\"\n\nnamespace {\n${arrays}}\n\n"
+  file(WRITE "${OUT}" "// Made by cmake/embed.cmake.\n#include \"espalier/watch/page/embedded_file.h\"\n\nnamespace {\n${arrays}}\n\n"
        "std::string_view espalier::watch::embedded_file(std::string_view name) {\n${cases}  return {};\n}\n")
   return()
 endif()

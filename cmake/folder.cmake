@@ -8,6 +8,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Debug")
 endif()
 # Designated initialisers leave out what keeps its default: not a mistake.
 set(ESPALIER_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  list(APPEND ESPALIER_WARNINGS -Wno-array-bounds -Wno-stringop-overflow) # g++ 13 sees both in a vector<bool> of torch's autograd functions
+endif()
 if(ESPALIER_SANITIZE)
   list(APPEND ESPALIER_WARNINGS -Wno-maybe-uninitialized) # instrumented code misleads it, in torch's headers even
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ESPALIER_SANITIZE}>
@@ -20,6 +23,13 @@ function(espalier_flags target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${ESPALIER_WARNINGS}>
                                            $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
   target_link_libraries(${target} PUBLIC espalier_fmt nlohmann_json::nlohmann_json Threads::Threads)
+endfunction()
+
+# Code that runs once (flags, commands, tests) costs more to optimise than it gives back: a fifth of its compile time.
+function(espalier_runs_once)
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  endforeach()
 endfunction()
 
 # libtorch.so exports a std::filesystem of its own, linked in from an older runtime, and parts of it crash in our
@@ -49,13 +59,24 @@ endfunction()
 espalier_precompile(espalier_pch <ATen/ATen.h> <fmt/format.h>)
 espalier_precompile(espalier_tests_pch <torch/torch.h> <fmt/format.h>)
 
-# espalier_folder(PATH NAME name [TORCH] [DEPENDS names] [LIBRARIES libs] [OPS stems]); PATH from the checkout's top.
+# espalier_sources(VARIABLE GLOB PATH [ROOMS...]): what matches in PATH and in those of its folders.
+function(espalier_sources variable pattern path)
+  set(all "")
+  foreach(room "." ${ARGN})
+    file(GLOB found CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/${room}/${pattern}")
+    list(APPEND all ${found})
+  endforeach()
+  set(${variable} ${all} PARENT_SCOPE)
+endfunction()
+
+# espalier_folder(PATH NAME name [TORCH] [ROOMS folders] [DEPENDS names] [LIBRARIES libs] [OPS stems]); PATH from the
+# checkout's top, ROOMS those of its folders that belong to the same target.
 # OPS names the files (stem.cpp, stem.cu) that hold operators: they also go into libespalier_ops.so for Python.
 function(espalier_folder path)
-  cmake_parse_arguments(arg "TORCH" "NAME" "DEPENDS;LIBRARIES;OPS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/*.cpp")
+  cmake_parse_arguments(arg "TORCH" "NAME" "ROOMS;DEPENDS;LIBRARIES;OPS" ${ARGN})
+  espalier_sources(sources "*.cpp" ${path} ${arg_ROOMS})
   if(ESPALIER_WITH_CUDA)
-    file(GLOB cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${path}/*.cu")
+    espalier_sources(cuda_sources "*.cu" ${path} ${arg_ROOMS})
     list(APPEND sources ${cuda_sources})
   endif()
   set(target espalier_${arg_NAME})
@@ -86,9 +107,9 @@ endfunction()
 
 # The program, at the top of the build directory.
 function(espalier_program path name)
-  cmake_parse_arguments(arg "" "" "DEPENDS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/espalier/${path}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  cmake_parse_arguments(arg "" "" "ROOMS;DEPENDS" ${ARGN})
+  espalier_sources(sources "*.cpp" espalier/${path} ${arg_ROOMS})
+  list(FILTER sources EXCLUDE REGEX "/(main|library)\\.cpp$")
   add_library(espalier_${path} STATIC ${sources})
   espalier_flags(espalier_${path})
   espalier_torch_flags(espalier_${path})
@@ -109,6 +130,17 @@ function(espalier_program path name)
   # Without this the linker drops torch_cuda, of which no symbol is named.
   target_link_options(${name} PRIVATE -Wl,--no-as-needed)
   target_link_libraries(${name} PRIVATE espalier_${path})
+  espalier_runs_once(espalier_${path} ${name})
+endfunction()
+
+# libespalier_program.so: the same program, entered by `python -m espalier`, which has made a process group.
+function(espalier_program_library path)
+  add_library(espalier_program SHARED "${CMAKE_SOURCE_DIR}/espalier/${path}/library.cpp")
+  espalier_flags(espalier_program)
+  espalier_torch_flags(espalier_program)
+  # Its one entry is all that it shows: nothing of ours may stand in for a symbol of Python's or torch's.
+  target_link_options(espalier_program PRIVATE -Wl,--no-as-needed -Wl,--exclude-libs,ALL)
+  target_link_libraries(espalier_program PRIVATE espalier_${path})
 endfunction()
 
 # libespalier_ops.so: torch.ops.load_library() of it gives Python the operators.
@@ -122,14 +154,15 @@ function(espalier_operators)
   endif()
 endfunction()
 
-# espalier_tests(PATH NAME name [TORCH]): tests/PATH/*_test.cpp as one program and up to three CTest entries. A
+# espalier_tests(PATH NAME name [TORCH] [ROOMS folders]): tests/PATH/*_test.cpp as one program and up to three CTest entries. A
 # suite whose name ends in Cuda needs a GPU, one that ends in Slow a minute or more.
 function(espalier_tests path)
-  cmake_parse_arguments(arg "TORCH" "NAME" "" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${path}/*_test.cpp")
+  cmake_parse_arguments(arg "TORCH" "NAME" "ROOMS" ${ARGN})
+  espalier_sources(sources "*_test.cpp" tests/${path} ${arg_ROOMS})
   set(target ${arg_NAME}_tests)
   add_executable(${target} ${sources})
   espalier_flags(${target})
+  espalier_runs_once(${target})
   if(arg_TORCH)
     espalier_torch_flags(${target} espalier_tests_pch)
     target_link_options(${target} PRIVATE -Wl,--no-as-needed)
@@ -145,13 +178,14 @@ function(espalier_tests path)
     string(APPEND text "${lines}")
   endforeach()
   add_test(NAME unit.${arg_NAME} COMMAND ${target} --gtest_filter=-*Cuda.*:*Slow.* --gtest_brief=1)
-  set_tests_properties(unit.${arg_NAME} PROPERTIES LABELS unit)
+  # Threads that spin while they wait take the cores from the tests beside them.
+  set_tests_properties(unit.${arg_NAME} PROPERTIES LABELS unit ENVIRONMENT OMP_WAIT_POLICY=passive)
   if(text MATCHES "Cuda,")
     add_test(NAME gpu.${arg_NAME} COMMAND ${target} --gtest_filter=*Cuda.* --gtest_brief=1)
     set_tests_properties(gpu.${arg_NAME} PROPERTIES LABELS gpu SKIP_REGULAR_EXPRESSION "no GPU on this machine")
   endif()
   if(text MATCHES "Slow,")
     add_test(NAME slow.${arg_NAME} COMMAND ${target} --gtest_filter=*Slow.* --gtest_brief=1)
-    set_tests_properties(slow.${arg_NAME} PROPERTIES LABELS slow)
+    set_tests_properties(slow.${arg_NAME} PROPERTIES LABELS slow ENVIRONMENT OMP_WAIT_POLICY=passive)
   endif()
 endfunction()

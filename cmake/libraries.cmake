@@ -2,14 +2,18 @@
 # runs on another distribution that has the same torch.
 find_package(Threads REQUIRED)
 
+# VARIABLE_LINK: the same for whoever links it; a shared library takes the shared one, since distributions build archives for programs.
 function(find_static_library variable name)
   find_library(${variable} NAMES lib${name}.a ${name} REQUIRED)
+  find_library(${variable}_SHARED NAMES ${name} REQUIRED)
+  set(${variable}_LINK "$<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>,${${variable}_SHARED},${${variable}}>" PARENT_SCOPE)
 endfunction()
 
 find_static_library(ESPALIER_JPEG jpeg)
 find_static_library(ESPALIER_PNG png)
 find_static_library(ESPALIER_ZLIB z)
 set(ESPALIER_IMAGE_LIBRARIES ${ESPALIER_JPEG} ${ESPALIER_PNG} ${ESPALIER_ZLIB} m)
+set(ESPALIER_IMAGE_LINKS ${ESPALIER_JPEG_LINK} ${ESPALIER_PNG_LINK} ${ESPALIER_ZLIB_LINK} m)
 
 find_package(nlohmann_json REQUIRED)
 find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)

@@ -5,9 +5,21 @@
 # CUDA 13 no longer knows: the list has to be set before find_package.
 set(ESPALIER_TORCH_WANTED 2.11)
 
-set(TORCH_CUDA_ARCH_LIST "8.0;9.0+PTX" CACHE STRING
-    "GPU architectures to build for: Ampere's code runs on 8.x, Hopper's on 9.0, PTX on what comes later")
-set(ENV{TORCH_CUDA_ARCH_LIST} "${TORCH_CUDA_ARCH_LIST}")
+# Unless the user says which, one architecture: that of the GPUs here, else Hopper's. The preset `package` has all of them.
+if(NOT DEFINED TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" found "${found}")
+  list(REMOVE_DUPLICATES found)
+  list(FILTER found EXCLUDE REGEX "^[1-7]\\.") # older than Ampere: no bf16
+  if(failed OR NOT found)
+    set(found 9.0+PTX)
+  endif()
+  set(TORCH_CUDA_ARCH_LIST "${found}" CACHE STRING "GPU architectures to build for, such as 8.0;9.0+PTX")
+endif()
+if(DEFINED TORCH_CUDA_ARCH_LIST)
+  set(ENV{TORCH_CUDA_ARCH_LIST} "${TORCH_CUDA_ARCH_LIST}")
+endif()
 
 # torch's CMake also asks the old FindCUDA module, which looks in PATH and /usr/local/cuda but not in CUDA_HOME.
 if(DEFINED ENV{CUDA_HOME} AND NOT DEFINED CUDA_TOOLKIT_ROOT_DIR)

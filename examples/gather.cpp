@@ -9,7 +9,7 @@
 using namespace espalier;
 
 int main() {
-  data::SourceOptions source;
+  data::SourceConfig source;
   source.synthetic_train = 2000;
   source.synthetic_test = 100;
   const auto dataset = data::DatasetCache::instance().ensure(source, {}, parse_device("cpu"));

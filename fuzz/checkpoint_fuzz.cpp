@@ -3,8 +3,8 @@
 // mutator changes one of the two files and mends the checksums.
 #include <nlohmann/json.hpp>
 
-#include "espalier/core/checkpoint_folder.h"
-#include "espalier/core/crc32c.h"
+#include "espalier/core/files/crc32c.h"
+#include "espalier/run/files/checkpoint_folder.h"
 #include "fuzz/safetensors_mutation.h"
 #include "fuzz/target.h"
 #include "tests/support/temporary_folder.h"
@@ -66,13 +66,13 @@ size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsi
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Parts parts = split(fuzz::text_of(data, size));
   if (!fuzz::reads(
-          [&] { fuzz::require(parse_manifest(parts.manifest, "manifest").is_object(), "an object"); }))
+          [&] { fuzz::require(run::parse_manifest(parts.manifest, "manifest").is_object(), "an object"); }))
     return 0;
   static const support::TemporaryFolder folder;
-  folder.write(kManifestFile, parts.manifest);
-  folder.write(kStateFile, parts.state);
+  folder.write(run::kManifestFile, parts.manifest);
+  folder.write(run::kStateFile, parts.state);
   fuzz::reads([&] {
-    const Checkpoint checkpoint = read_checkpoint(folder.path());
+    const run::Checkpoint checkpoint = run::read_checkpoint(folder.path());
     for (const TensorEntry& tensor : checkpoint.header.tensors) {
       fuzz::require(checkpoint.manifest["tensor_crc32c"][tensor.name] == crc32c(checkpoint.bytes_of(tensor)),
                     "a tensor's checksum is the manifest's");

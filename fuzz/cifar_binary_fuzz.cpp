@@ -1,11 +1,11 @@
 // The records and the class names of CIFAR's binary version. The first byte chooses the release and which of
 // the two. Held: labels that were accepted lie in range, every value of an image is where it belongs, nothing
 // is written past buffers that are exactly as large as the header of decode_records() says.
-#include "espalier/data/sources/cifar_binary.h"
+#include "espalier/data/sources/cifar/binary.h"
 
 #include <vector>
 
-#include "espalier/data/sources/cifar_assembly.h"
+#include "espalier/data/sources/cifar/assembly.h"
 #include "fuzz/target.h"
 #include "tests/data/sources/cifar_files.h"
 

@@ -1,9 +1,9 @@
 // The pickles of CIFAR's Python version, as a batch and as a file of class names. Held: the images that a
 // batch speaks of are as many bytes as it says, all of them readable; there are as many labels; names are
 // short.
-#include "espalier/data/sources/cifar_pickle.h"
+#include "espalier/data/sources/cifar/pickle.h"
 
-#include "espalier/data/sources/cifar_format.h"
+#include "espalier/data/sources/cifar/format.h"
 #include "fuzz/target.h"
 
 namespace {

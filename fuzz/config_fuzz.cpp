@@ -2,6 +2,7 @@
 // what --print-config prints of it is read back as the same configuration.
 #include <string>
 
+#include "espalier/cli/flags/source.h"
 #include "espalier/core/options.h"
 #include "espalier/data/sources/source.h"
 #include "fuzz/memory_file.h"
@@ -13,7 +14,7 @@ using namespace espalier;
 
 // Every kind of option there is, beside those of a real command.
 struct AllOptions {
-  data::SourceOptions source;
+  data::SourceConfig source;
   bool flag = false;
   int64_t whole = 0;
   int64_t bounded = 5;
@@ -25,7 +26,7 @@ struct AllOptions {
 
   template <class Visitor>
   void visit(Visitor&& v) {
-    source.visit(v);
+    cli::visit_source(v, source);
     v({.name = "flag", .help = "a flag"}, flag);
     v({.name = "whole", .help = "any integer"}, whole);
     v({.name = "bounded", .help = "an integer in a range", .low = 1, .high = 64}, bounded);
@@ -56,7 +57,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fuzz::MemoryFile file(fuzz::bytes_of(data, size));
   if (fuzz::reads([&] { read_config_file(list, file.path()); })) {
     check_accepted(options);
-    fuzz::reads([&] { data::parse_size("--resize", options.source.resize); });
     // Messages show a path whole.
     if (options.source.data.size() <= 200) fuzz::reads([&] { data::canonical_source(options.source); });
   }

@@ -2,7 +2,7 @@
 // their own (a path that ends in a slash: as a folder). Held: every class of a listing that was accepted has
 // an image in every split, and every field as many files as there are labels. File names may hold line breaks
 // and the like, and messages show them as they are: their text is not checked.
-#include "espalier/data/sources/folder_listing.h"
+#include "espalier/data/sources/images/folder_listing.h"
 
 #include <algorithm>
 #include <filesystem>

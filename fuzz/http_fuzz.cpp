@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "espalier/watch/serve/site.h"
+#include "espalier/watch/serve/responder.h"
 #include "fuzz/target.h"
 #include "tests/support/temporary_folder.h"
 
@@ -45,9 +45,9 @@ bool has_header(const watch::Response& response, std::string_view name) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Run run;
-  static watch::Site site(run.folder.path(), "example.org");
+  static watch::RunResponder responder(run.folder.path(), "example.org");
   const auto [method, path, host] = split(fuzz::text_of(data, size));
-  const watch::Response response = site.answer({.method = method, .path = path, .host = host});
+  const watch::Response response = responder.answer({.method = method, .path = path, .host = host});
   fuzz::require(has_header(response, "Content-Security-Policy"), "every answer has a policy");
   if (host.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:[]-") !=
       host.npos)

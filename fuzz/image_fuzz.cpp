@@ -2,13 +2,13 @@
 // a buffer of exactly the size that its shape says; so does bringing it to another size. The mutator mends
 // the checksums of PNG chunks. (libpng and libjpeg are the system's, without instrumentation: coverage leads
 // through our code only, and what they write is seen by the sanitizer only where it leaves a buffer.)
-#include "espalier/data/sources/image.h"
+#include "espalier/data/sources/images/decode.h"
 
 #include <zlib.h>
 
 #include <vector>
 
-#include "espalier/data/sources/resize.h"
+#include "espalier/data/sources/images/resize.h"
 #include "fuzz/mutation.h"
 #include "fuzz/target.h"
 

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "espalier/watch/page_data.h"
-#include "espalier/watch/report.h"
-#include "espalier/watch/run_reader.h"
+#include "espalier/watch/lines/reader.h"
+#include "espalier/watch/page/data.h"
+#include "espalier/watch/page/report.h"
 #include "fuzz/target.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 // safetensors files: the header alone, and as a dataset. Held: the tensors of a header that was accepted lie
 // in the file, in order, without hole or overlap; every value of a dataset that was accepted can be read.
-#include "espalier/core/safetensors.h"
+#include "espalier/core/files/safetensors.h"
 
 #include "espalier/data/sources/source.h"
 #include "fuzz/memory_file.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "espalier/core/safetensors.h"
+#include "espalier/core/files/safetensors.h"
 #include "fuzz/mutation.h"
 
 namespace espalier::fuzz {

@@ -1,12 +1,12 @@
 // CIFAR archives: .tar.gz, as a stream of members and as a release. Held: a member has the bytes that its
 // header states; what was read to its end has been verified. The mutator changes the tar inside the gzip
 // stream and mends the checksums of its headers: plain mutation would never get past either.
-#include "espalier/data/sources/tar_gz.h"
+#include "espalier/data/sources/cifar/tar_gz.h"
 
 #include <algorithm>
 #include <array>
 
-#include "espalier/data/sources/cifar.h"
+#include "espalier/data/sources/cifar/release.h"
 #include "fuzz/mutation.h"
 #include "fuzz/target.h"
 #include "tests/data/sources/cifar_files.h"

@@ -1,6 +1,6 @@
 // first_bad_utf8() agrees with a decoder that works the other way round (decode, then ask whether the code
 // point is allowed and could have been shorter); in_quotes() gives one printable line of bounded length.
-#include "espalier/core/utf8.h"
+#include "espalier/core/text/utf8.h"
 
 #include <array>
 

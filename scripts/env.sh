@@ -6,6 +6,7 @@
 #   ESPALIER_VENV=DIR         another place for the environment
 #   ESPALIER_TORCH=venv       pass over python3's torch
 #   ESPALIER_SYSTEM_CUDA=off  pass over the system's CUDA compiler
+#   ESPALIER_TESTS=off        leave out what only the tests want
 
 espalier_torch_wanted=2.11
 

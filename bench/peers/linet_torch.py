@@ -5,15 +5,13 @@ with, and the peer of `espalier bench linet`.
   linet_torch.py --fixtures DIR     all cases of FIXTURES: what lies in tests/linet/fixtures
   linet_torch.py                    times forward and backward; prints one JSON line a case
 
-S streams run beside one integrated path. A layer convolves each stream, d_i = W_i * x_i, and the integrated path takes
-z = sum_i V_i d_i + V_prev h: 1x1 convolutions of the streams' responses and of its own previous state h.
+The network itself is python/espalier_linet.py.
 """
 
 import argparse
 import copy
-import functools
 import json
-import math
+import pathlib
 import sys
 
 import torch
@@ -23,6 +21,9 @@ from torch import nn
 from layout_torch import as_graph
 from torch_timing import measure, report
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from espalier_linet import EXPANSION, LIConv, LINet  # noqa: E402
+
 MODELS = {
     "li_resnet18": ("basic", [2, 2, 2, 2]),
     "li_resnet34": ("basic", [3, 4, 6, 3]),
@@ -30,7 +31,6 @@ MODELS = {
     "li_resnet101": ("bottleneck", [3, 4, 23, 3]),
     "li_resnet152": ("bottleneck", [3, 8, 36, 3]),
 }
-EXPANSION = {"basic": 1, "bottleneck": 4}
 FILE_TYPES = {"float64": torch.float64, "float32": torch.float32}
 COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 METADATA = ("model block stages widths width streams classes size batch mode dtype seed blank blank_stream "
@@ -48,118 +48,6 @@ FIXTURES = {
     "bottleneck_n2_eval_blank": f"{BOTTLENECK} --streams 3,1 --mode eval --seed 7 --blank",
     "bottleneck_n3_train_blank_stream": f"{BOTTLENECK} --streams 3,1,1 --mode train --seed 8 --blank --blank-stream 1",
 }
-
-
-class LIConv(nn.Module):
-    """From one state, the streams' maps and the integrated one after them, to the next. The stem has no previous."""
-
-    def __init__(self, inputs, k, kernel, stride=1, previous=None):
-        super().__init__()
-        self.streams = nn.ModuleList(nn.Conv2d(c, k, kernel, stride, kernel // 2, bias=False) for c in inputs)
-        self.mix = nn.ModuleList(nn.Conv2d(k, k, 1, bias=False) for _ in inputs)
-        self.previous = nn.Conv2d(previous, k, 1, stride, bias=False) if previous else None
-        # W_i: Conv2d's own initial values, Kaiming-uniform with a = sqrt(5).
-        for mix in self.mix:
-            nn.init.constant_(mix.weight, 1 / len(inputs))
-        if previous == k:
-            nn.init.orthogonal_(self.previous.weight)
-        elif previous:
-            self.previous.weight.data.mul_(0.1)
-
-    def forward(self, state):
-        *xs, h = state
-        ds = [conv(x) for conv, x in zip(self.streams, xs)]
-        terms = [mix(d) for mix, d in zip(self.mix, ds)]
-        if self.previous is not None:
-            terms.append(self.previous(h))
-        return [*ds, functools.reduce(torch.add, terms)]
-
-
-class StreamNorm(nn.BatchNorm2d):
-    """Batch norm over the kept samples alone: the others come out as zeros; where none is kept only the counter moves."""
-
-    def forward(self, x, keep=None):
-        if keep is None:
-            return super().forward(x)
-        y = torch.zeros_like(x)
-        if keep.any():
-            y[keep] = super().forward(x[keep])
-        elif self.training:
-            self.num_batches_tracked += 1
-        return y
-
-
-class LINorm(nn.Module):
-    def __init__(self, num_streams, k):
-        super().__init__()
-        self.streams = nn.ModuleList(StreamNorm(k) for _ in range(num_streams))
-        self.integrated = nn.BatchNorm2d(k)
-
-    def forward(self, state, keep):
-        masks = [None] * len(self.streams) if keep is None else keep
-        xs = [norm(x, mask) for norm, x, mask in zip(self.streams, state, masks)]
-        return [*xs, self.integrated(state[-1])]
-
-
-def relu(state):
-    return [F.relu(x) for x in state]
-
-
-class Block(nn.Module):
-    """Basic: 3x3, 3x3. Bottleneck: 1x1, 3x3 (with the stride), 1x1 to four times the width."""
-
-    def __init__(self, block, num_streams, channels, width, stride):
-        super().__init__()
-        out = width * EXPANSION[block]
-        layers = [(3, stride, width), (3, 1, out)]
-        if block == "bottleneck":
-            layers = [(1, 1, width), (3, stride, width), (1, 1, out)]
-        self.num_layers, k_in = len(layers), channels
-        for n, (kernel, step, k) in enumerate(layers, 1):
-            self.add_module(f"conv{n}", LIConv([k_in] * num_streams, k, kernel, step, k_in))
-            self.add_module(f"bn{n}", LINorm(num_streams, k))
-            k_in = k
-        self.downsample = None
-        if stride != 1 or channels != out:
-            conv = LIConv([channels] * num_streams, out, 1, stride, channels)
-            self.downsample = nn.ModuleDict({"conv": conv, "bn": LINorm(num_streams, out)})
-
-    def forward(self, state, keep):
-        identity = state
-        if self.downsample is not None:
-            identity = self.downsample["bn"](self.downsample["conv"](state), keep)
-        for n in range(1, self.num_layers + 1):
-            state = getattr(self, f"bn{n}")(getattr(self, f"conv{n}")(state), keep)
-            if n < self.num_layers:
-                state = relu(state)
-        return relu([x + skip for x, skip in zip(state, identity)])
-
-
-class LINet(nn.Module):
-    def __init__(self, block, stages, widths, streams, classes, dropout=0.0):
-        super().__init__()
-        self.conv1 = LIConv(streams, widths[0], 7, 2)
-        self.bn1 = LINorm(len(streams), widths[0])
-        self.num_stages, channels = len(stages), widths[0]
-        for n, (num_blocks, width) in enumerate(zip(stages, widths), 1):
-            blocks = nn.ModuleList()
-            for b in range(num_blocks):
-                blocks.append(Block(block, len(streams), channels, width, stride=2 if n > 1 and b == 0 else 1))
-                channels = width * EXPANSION[block]
-            self.add_module(f"layer{n}", blocks)
-        self.dropout = nn.Dropout(dropout)
-        self.fc = nn.Linear(channels, classes)
-
-    def forward(self, xs, keep=None):
-        """xs[i]: [B,C_i,H,W]; keep: [S,B] bool, false where the sample's stream is blanked."""
-        if keep is not None:
-            xs = [torch.where(mask[:, None, None, None], x, 0) for x, mask in zip(xs, keep)]
-        state = relu(self.bn1(self.conv1([*xs, None]), keep))
-        state = [F.max_pool2d(x, 3, 2, 1) for x in state]
-        for n in range(1, self.num_stages + 1):
-            for block in getattr(self, f"layer{n}"):
-                state = block(state, keep)
-        return self.fc(self.dropout(state[-1].mean((2, 3))))
 
 
 def perturb(network):
@@ -328,7 +216,7 @@ def parse(arguments):
         args.model, args.block = "custom", args.blocks
     else:
         args.block, args.stages = MODELS[args.model]
-    args.widths = args.widths or [max(1, math.floor(64 * 2**n * args.width + 0.5)) for n in range(len(args.stages))]
+    args.widths = args.widths or [int(64 * 2**n * args.width) for n in range(len(args.stages))]
     if len(args.widths) != len(args.stages):
         parser.error(f"--widths: want one a stage, {len(args.stages)}, got {len(args.widths)}")
     args.blanks = args.blank or args.blank_stream >= 0

@@ -26,15 +26,29 @@ struct Positional {
 
 class Binding {
  public:
-  // What `options` points to must outlive the binding. Places are filled in the order of the options.
+  // What `options` points to must outlive the binding. Places are filled in the order of the options. group:
+  // the group for options that name none.
   Binding(CLI::App& app, const OptionList& options, const std::vector<Positional>& positionals,
           const std::string& group);
 
-  // Assigns what was given on the command line; the last of several wins.
+  // Assigns what was given on the command line; the last of several wins. An alias and its option together
+  // are refused.
   void apply() const;
 
  private:
-  std::vector<std::pair<OptionRef, const CLI::Option*>> flags_;
+  // An alias that is a flag of its own, since it stands for a value or has other words for values.
+  struct BoundAlias {
+    OptionAlias alias;
+    const CLI::Option* flag;
+  };
+  struct Bound {
+    OptionRef option;
+    const CLI::Option* flag;
+    std::vector<BoundAlias> aliases;
+  };
+  BoundAlias bind_alias(CLI::App& app, const OptionRef& option, const OptionAlias& alias);
+
+  std::vector<Bound> flags_;
 };
 
 // Throws UsageError for what the parser did not know in `app` and the subcommands that were chosen, with the

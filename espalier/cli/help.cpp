@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <vector>
 
 namespace espalier::cli {
 namespace {
@@ -30,12 +31,14 @@ class HelpFormatter : public CLI::Formatter {
     for (const CLI::Option* option : app->get_options()) {
       if (option->get_positional()) text += " " + option->get_name(true, false);
     }
-    text += commands.empty() ? " [FLAGS]\n" : " COMMAND ...\n";
+    text += commands.empty()                        ? " [FLAGS]\n"
+            : app->get_require_subcommand_max() > 0 ? " COMMAND ...\n"
+                                                    : " [FLAGS], or " + name + " COMMAND ...\n";
     if (!commands.empty()) text += "\nCommands:\n";
     for (const CLI::App* command : commands) {
       text += two_columns(command->get_name(), command->get_description(), columns_);
     }
-    for (const char* group : {kOwnFlags, kSharedFlags}) text += flags_of(*app, group);
+    for (const std::string& group : flag_groups(*app)) text += flags_of(*app, group);
     if (!app->get_footer().empty()) text += "\n" + app->get_footer() + "\n";
     return text;
   }
@@ -54,6 +57,17 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 }  // namespace
+
+std::vector<std::string> flag_groups(const CLI::App& app) {
+  std::vector<std::string> groups{kFirstFlags};
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& group = option->get_group();
+    if (group != kAliases && group != kSharedFlags && std::ranges::find(groups, group) == groups.end())
+      groups.push_back(group);
+  }
+  groups.insert(groups.end(), {kAliases, kSharedFlags});
+  return groups;
+}
 
 std::string two_columns(std::string_view left, std::string_view right, int columns) {
   const size_t width = std::max<size_t>(static_cast<size_t>(std::max(columns, 0)), kLeftColumns + 30);

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "espalier/core/cuda_info.h"
+#include "espalier/core/machine/cuda_info.h"
 
 namespace espalier::cli {
 

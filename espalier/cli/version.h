@@ -10,7 +10,7 @@ std::string version_text();
 
 std::string version();  // "0.1.0"
 
-// Of the sources this program was built from, or "unknown".
+// The commit of the sources this program was built from, or "unknown".
 std::string git_commit();
 
 // The torch whose headers this program was built with.

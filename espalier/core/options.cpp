@@ -10,10 +10,11 @@
 #include <set>
 #include <type_traits>
 
-#include "espalier/core/byte_size.h"
 #include "espalier/core/error.h"
-#include "espalier/core/nearest.h"
-#include "espalier/core/utf8.h"
+#include "espalier/core/text/byte_size.h"
+#include "espalier/core/text/list.h"
+#include "espalier/core/text/nearest.h"
+#include "espalier/core/text/utf8.h"
 
 namespace espalier {
 namespace {
@@ -60,7 +61,7 @@ std::string place_of(const OptionRef& option, std::string_view where) {
 bool allows(const OptionRef& option) {
   const OptionInfo& info = option.info;
   return std::visit(
-      Overloaded{[](const bool*) { return true; },
+      Overloaded{[](const bool*) { return true; }, [](const TextMember&) { return true; },
                  [&](const double* value) { return std::isfinite(*value) && in_range(info, *value); },
                  [&](const std::string* value) {
                    for (std::string_view choice : info.choices) {
@@ -98,6 +99,7 @@ bool assign_text(const OptionRef& option, std::string_view text) {
                                  *member = text;
                                  return true;
                                },
+                               [&](const TextMember& member) { return member.set(text); },
                                [&](int64_t* member) {
                                  return assign(member, option.info.format == OptionFormat::kByteSize
                                                            ? parse_byte_size(text)
@@ -145,6 +147,9 @@ bool assign_json(const OptionRef& option, const Json& value) {
                                  if (!value.is_string()) return false;
                                  *member = value.get<std::string>();
                                  return true;
+                               },
+                               [&](const TextMember& member) {
+                                 return value.is_string() && member.set(value.get_ref<const std::string&>());
                                }},
                     option.value);
 }
@@ -158,9 +163,23 @@ std::string shown(const Json& value) {
 
 void detail::check_names(const OptionList& options) {
   std::set<std::string_view> names;
+  const auto add = [&names](std::string_view name) {
+    if (!names.insert(name).second) fail("option --{} is declared twice", name);
+  };
   for (const OptionRef& option : options) {
-    if (!names.insert(option.info.name).second) fail("option --{} is declared twice", option.info.name);
+    add(option.info.name);
+    for (const OptionAlias& alias : option.info.aliases) add(alias.name);
   }
+}
+
+TextMember names_in(std::vector<std::string>& member, std::string flag) {
+  return {.get = [&member] { return fmt::format("{}", fmt::join(member, ",")); },
+          .set =
+              [&member, flag = std::move(flag)](std::string_view text) {
+                member = text.empty() ? std::vector<std::string>{} : split_names(flag, std::string(text));
+                return true;
+              },
+          .expected = "names with commas between"};
 }
 
 std::string describe_range(const OptionRef& option) {
@@ -178,17 +197,22 @@ std::string describe_expected(const OptionRef& option) {
   if (!option.info.choices.empty()) return fmt::format("one of {}", fmt::join(option.info.choices, ", "));
   const bool is_size = option.info.format == OptionFormat::kByteSize;
   const std::string range = describe_range(option);
-  const std::string kind = std::visit(
-      Overloaded{[](const bool*) { return "true or false"; }, [](const std::string*) { return "text"; },
-                 [](const double*) { return "a number"; },
-                 [is_size](const auto*) { return is_size ? "a size such as 20GiB" : "an integer"; }},
-      option.value);
+  const std::string kind(
+      std::visit(Overloaded{[](const bool*) -> std::string_view { return "true or false"; },
+                            [](const std::string*) -> std::string_view { return "text"; },
+                            [](const TextMember& member) { return member.expected; },
+                            [](const double*) -> std::string_view { return "a number"; },
+                            [is_size](const auto*) -> std::string_view {
+                              return is_size ? "a size such as 20GiB" : "an integer";
+                            }},
+                 option.value));
   return range.empty() ? kind : kind + " " + range;
 }
 
 std::string value_text(const OptionRef& option) {
   const bool is_size = option.info.format == OptionFormat::kByteSize;
   return std::visit(Overloaded{[](const std::string* value) { return *value; },
+                               [](const TextMember& member) { return member.get(); },
                                [is_size](const int64_t* value) {
                                  return is_size && *value != 0 ? format_byte_size(*value)
                                                                : fmt::format("{}", *value);
@@ -199,7 +223,9 @@ std::string value_text(const OptionRef& option) {
 
 void set_from_text(const OptionRef& option, std::string_view text) {
   if (!assign_text(option, text) || !allows(option)) {
-    refuse(option, {}, std::holds_alternative<std::string*>(option.value) && text.empty() ? "\"\"" : text);
+    const bool is_text = std::holds_alternative<std::string*>(option.value) ||
+                         std::holds_alternative<TextMember>(option.value);
+    refuse(option, {}, is_text && text.empty() ? "\"\"" : text);
   }
 }
 
@@ -265,7 +291,10 @@ void validate(const OptionList& options, std::string_view where) {
 Json to_json(const OptionList& options) {
   Json json = Json::object();
   for (const OptionRef& option : options) {
-    std::visit([&](const auto* value) { json[std::string(option.info.name)] = *value; }, option.value);
+    Json& value = json[std::string(option.info.name)];
+    std::visit(Overloaded{[&](const TextMember& member) { value = member.get(); },
+                          [&](const auto* member) { value = *member; }},
+               option.value);
   }
   return json;
 }

@@ -39,7 +39,8 @@ std::optional<std::string> fault_without_seed(const SlotState& state) {
   if (state.amplitude != 0 || state.ramp_start != 0 || state.target != 0)
     return fmt::format("amplitude {}, ramp start {}, target {} without a seed", state.amplitude,
                        state.ramp_start, state.target);
-  if (state.flags != 0 || state.ramp_steps != 0 || state.ramp_done != 0) return "a ramp without a seed";
+  if ((state.flags & ~kSlotBarred) != 0 || state.ramp_steps != 0 || state.ramp_done != 0)
+    return "a ramp without a seed";
   if (state.age_steps != 0) return fmt::format("age {} without a seed", state.age_steps);
   if (state.blend_operator != expected.blend_operator || state.curve != expected.curve)
     return "a blend operator or curve without a seed";
@@ -68,13 +69,18 @@ std::optional<std::string> fault_with_seed(const SlotState& state) {
   if (state.stage == SeedStage::kGerminated && state.age_steps != 0)
     return fmt::format("age {} before it was trained", state.age_steps);
   if (is_removing(state)) {
-    if (state.stage != SeedStage::kBlending || state.target != 0 || !is_ramping(state))
+    const bool arrived = is_moving(state) && state.amplitude == 0;
+    if (state.stage != SeedStage::kBlending || state.target != 0 || !(is_ramping(state) || arrived))
       return "a removal that is not blending towards 0";
   } else if (!(state.target > 0)) {
     return "target 0, though it is not being removed";
   }
-  if (!blended && (state.amplitude != 0 || state.ramp_start != 0 || state.ramp_done != 0 || state.flags != 0))
+  if (!blended && (state.amplitude != 0 || state.ramp_start != 0 || state.ramp_done != 0 ||
+                   (state.flags & ~kSlotBarred) != 0))
     return fmt::format("amplitude {} or a ramp before BLENDING", state.amplitude);
+  if (is_moving(state) && (state.ramp_done < 1 || state.ramp_done > state.ramp_steps))
+    return fmt::format("a moving amplitude after {} of {} steps of a ramp", state.ramp_done,
+                       state.ramp_steps);
   if (is_ramping(state)) {
     if (state.stage == SeedStage::kFossilized) return "a ramp in FOSSILIZED";
     return fault_of_ramp(state);
@@ -110,7 +116,7 @@ std::optional<std::string> fault_in(const SlotState& state) {
                        kNumBlendOperators);
   if (static_cast<int>(state.curve) >= kNumBlendCurves)
     return fmt::format("curve {} is none of {}", static_cast<int>(state.curve), kNumBlendCurves);
-  if ((state.flags & ~(kSlotRamping | kSlotRemoving)) != 0)
+  if ((state.flags & ~(kSlotRamping | kSlotRemoving | kSlotMoving | kSlotBarred)) != 0)
     return fmt::format("unknown flags {:#x}", state.flags);
   for (const float value : {state.amplitude, state.ramp_start, state.target})
     if (!within(value, 0, 1)) return fmt::format("an amplitude of {}, outside 0 to 1", value);

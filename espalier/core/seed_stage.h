@@ -33,7 +33,7 @@ inline constexpr int kNumSeedStages = 9;
 enum class SeedOp : uint8_t {
   kWait = 0,
   kGerminate = 1,
-  kSetAlphaTarget = 2,
+  kSetAmplitudeTarget = 2,
   kPrune = 3,
   kFossilize = 4,
   kAdvance = 5,
@@ -60,6 +60,12 @@ inline constexpr int kNumBlendCurves = 5;
 // Bits of SlotState::flags.
 inline constexpr uint8_t kSlotRamping = 1;   // the amplitude is on its way to the target
 inline constexpr uint8_t kSlotRemoving = 2;  // scheduled removal: the seed's parameters are frozen
+// The amplitude moves, batch by batch, in the epoch under way (between epochs: moved in the last one), by the
+// step of its ramp that ends at ramp_done. The state's amplitude is the one at the epoch's end.
+inline constexpr uint8_t kSlotMoving = 4;
+// What was done here made the lane collapse, and may not be repeated in this episode: nothing is planted,
+// pruned or retargeted in the slot. Stays while seeds come and go.
+inline constexpr uint8_t kSlotBarred = 8;
 
 inline constexpr int32_t kNoBlueprint = -1;
 
@@ -70,7 +76,7 @@ struct SlotState {
   BlendCurve curve = BlendCurve::kLinear;
   uint8_t flags = 0;
   int32_t blueprint = kNoBlueprint;  // index in the registry
-  float amplitude = 0;               // a, in [0, 1]
+  float amplitude = 0;               // a, in [0, 1]; at the end of the step under way
   float ramp_start = 0;              // a when the ramp began
   float target = 0;                  // where a goes; before BLENDING: where it will go
   int32_t ramp_steps = 0;            // length of the ramp; before BLENDING: the tempo it will have
@@ -141,7 +147,7 @@ ESPALIER_HOST_DEVICE constexpr uint32_t ops_in(SeedStage stage) {
     case SeedStage::kBlending:
       return bit_of(SeedOp::kWait) | bit_of(SeedOp::kAdvance) | bit_of(SeedOp::kPrune);
     case SeedStage::kHolding:
-      return bit_of(SeedOp::kWait) | bit_of(SeedOp::kSetAlphaTarget) | bit_of(SeedOp::kFossilize) |
+      return bit_of(SeedOp::kWait) | bit_of(SeedOp::kSetAmplitudeTarget) | bit_of(SeedOp::kFossilize) |
              bit_of(SeedOp::kPrune);
     case SeedStage::kFossilized:
     case SeedStage::kPruned:
@@ -161,18 +167,35 @@ ESPALIER_HOST_DEVICE constexpr bool is_cleaning_up(SeedStage stage) {
   return stage >= SeedStage::kPruned && stage <= SeedStage::kResetting;
 }
 
+// Whether a slot in this stage keeps its whole lane from planting: a seed there is new and not felt yet, or
+// one was just removed. So a lane's accuracy tells about one change at a time.
+ESPALIER_HOST_DEVICE constexpr bool forbids_planting(SeedStage stage) {
+  return stage == SeedStage::kGerminated || stage == SeedStage::kTraining || is_cleaning_up(stage);
+}
+
 ESPALIER_HOST_DEVICE constexpr bool is_ramping(const SlotState& state) {
   return (state.flags & kSlotRamping) != 0;
 }
 ESPALIER_HOST_DEVICE constexpr bool is_removing(const SlotState& state) {
   return (state.flags & kSlotRemoving) != 0;
 }
+ESPALIER_HOST_DEVICE constexpr bool is_moving(const SlotState& state) {
+  return (state.flags & kSlotMoving) != 0;
+}
+ESPALIER_HOST_DEVICE constexpr bool is_barred(const SlotState& state) {
+  return (state.flags & kSlotBarred) != 0;
+}
+
+// What a barred slot may not be asked.
+inline constexpr uint32_t kBarredOps =
+    bit_of(SeedOp::kGerminate) | bit_of(SeedOp::kPrune) | bit_of(SeedOp::kSetAmplitudeTarget);
 
 // Whether a controller may choose the op for this slot: a mask, slot by slot (what concerns a whole lane,
 // such as the most seeds it may hold, comes on top). The lifecycle refuses nothing that this allows, whatever
 // the other fields of the action are; it also prunes at once what is new or mid-ramp, for those who must.
 ESPALIER_HOST_DEVICE constexpr bool may_choose(const SlotState& state, SeedOp op) {
   if ((ops_in(state.stage) & bit_of(op)) == 0) return false;
+  if (is_barred(state) && (kBarredOps & bit_of(op)) != 0) return false;
   return op != SeedOp::kPrune || (state.age_steps >= 1 && !is_ramping(state));
 }
 

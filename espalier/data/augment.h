@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "espalier/core/host_device.h"
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
 
 namespace espalier::data {
 

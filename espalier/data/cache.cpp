@@ -4,15 +4,18 @@
 
 #include <cstdlib>
 
+#include "espalier/tensor/device.h"
+
 namespace espalier::data {
 
-DatasetKey dataset_key(const SourceOptions& source, const ResidentOptions& resident,
-                       const DeviceName& device) {
-  return {.source = canonical_source(source),
-          .device = device.text(),
-          .splits = fmt::format("train, validation={} seed={}, test", resident.validation,
-                                resident.validation_seed),
-          .stored = fmt::format("{} {} {}", resident.store, resident.memory_format, resident.residency)};
+DatasetKey dataset_key(const SourceConfig& source, const ResidentConfig& resident, const DeviceName& device) {
+  return {
+      .source = canonical_source(source),
+      .device = device.text(),
+      .splits =
+          fmt::format("train, validation={} seed={}, test", resident.validation, resident.validation_seed),
+      .stored = fmt::format("{} {} {}", static_cast<int>(resident.store),
+                            static_cast<int>(resident.memory_format), static_cast<int>(resident.residency))};
 }
 
 DatasetCache& DatasetCache::instance() {
@@ -21,24 +24,19 @@ DatasetCache& DatasetCache::instance() {
   return *cache;
 }
 
-DatasetCache::Entry DatasetCache::ensure(const SourceOptions& source, const ResidentOptions& resident,
-                                         const DeviceName& device, const Progress& progress,
-                                         Refresh refresh) {
-  return ensure(
-      dataset_key(source, resident, device),
-      [&] {
-        const c10::Device place = torch_device(device);
-        return make_resident(load_source(source, progress), resident, place, progress);
-      },
-      refresh);
+DatasetCache::Entry DatasetCache::ensure(const SourceConfig& source, const ResidentConfig& resident,
+                                         const DeviceName& device, const Progress& progress) {
+  return ensure(dataset_key(source, resident, device), [&] {
+    const c10::Device place = torch_device(device);
+    return make_resident(load_source(source, progress), resident, place, progress);
+  });
 }
 
-DatasetCache::Entry DatasetCache::ensure(const DatasetKey& key, const Loader& load, Refresh refresh) {
+DatasetCache::Entry DatasetCache::ensure(const DatasetKey& key, const Loader& load) {
   std::promise<Entry> promise;
   std::shared_future<Entry> mine;
   {
     const std::lock_guard lock(mutex_);
-    if (refresh == Refresh::kYes) entries_.erase(key);  // before loading: unused memory is free again
     const auto found = entries_.find(key);
     if (found != entries_.end()) {
       mine = found->second;

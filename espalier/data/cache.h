@@ -1,4 +1,4 @@
-// One resident dataset a process, whoever asks: loaded at most once for each (source with its options,
+// One resident dataset per process, whoever asks: loaded at most once for each (source with its options,
 // splits, device, stored type, layout, residency), however many threads ask, and shared by any number of
 // iterators.
 //
@@ -23,15 +23,12 @@ struct DatasetKey {
   std::string device;  // DeviceName::text(): cuda and cuda:0 are one
   std::string splits;  // what is set aside for validation, and by which seed
   std::string stored;  // type, layout, residency
-  int version = 1;     // of what an entry holds
+  int version = 1;     // raised when what an entry holds changes
 
   auto operator<=>(const DatasetKey&) const = default;
 };
 
-DatasetKey dataset_key(const SourceOptions& source, const ResidentOptions& resident,
-                       const DeviceName& device);
-
-enum class Refresh { kNo, kYes };
+DatasetKey dataset_key(const SourceConfig& source, const ResidentConfig& resident, const DeviceName& device);
 
 class DatasetCache {
  public:
@@ -40,11 +37,11 @@ class DatasetCache {
 
   static DatasetCache& instance();
 
-  // The entry of that key, loaded if it is not there or `refresh` says so. A load that fails leaves no entry;
+  // The entry of that key, loaded if it is not there. A load that fails leaves no entry;
   // all who waited for it get its exception.
-  Entry ensure(const SourceOptions& source, const ResidentOptions& resident, const DeviceName& device,
-               const Progress& progress = {}, Refresh refresh = Refresh::kNo);
-  Entry ensure(const DatasetKey& key, const Loader& load, Refresh refresh = Refresh::kNo);
+  Entry ensure(const SourceConfig& source, const ResidentConfig& resident, const DeviceName& device,
+               const Progress& progress = {});
+  Entry ensure(const DatasetKey& key, const Loader& load);
 
   // Drops the entries that match all that is given, and says how many. Those in use live on with their users.
   struct Filter {

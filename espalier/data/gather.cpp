@@ -56,7 +56,7 @@ void gather_field_cpu(const GatherArguments& call, int64_t f, uint64_t epoch, in
   for (int64_t c = 0; c < channels; ++c)
     black[static_cast<size_t>(c)] = static_cast<Out>(affine[channels + c]);
 
-  // For bytes a table of all 256 values a channel: exact, and faster than computing.
+  // For bytes a table of all 256 values per channel: exact, and faster than computing.
   std::vector<Out> table;
   if constexpr (std::is_same_v<In, uint8_t>) {
     table.resize(static_cast<size_t>(channels) * 256);
@@ -131,8 +131,7 @@ void gather_cpu(const GatherArguments& call) {
       gather_fields_cpu<c10::Half>(call, epoch, batch_index);
       break;
     default:
-      TORCH_CHECK(false, "gather_into: out: want float32, bfloat16 or float16, got ",
-                  call.out[0].scalar_type());
+      TORCH_INTERNAL_ASSERT(false, "gather_into: out: ", call.out[0].scalar_type(), " passed the checks");
   }
   const int64_t* lane_ids = call.lane_ids.const_data_ptr<int64_t>();
   const int64_t* labels = call.labels.const_data_ptr<int64_t>();
@@ -160,32 +159,39 @@ ValueType value_type(at::ScalarType type) {
     case at::kBFloat16:
       return ValueType::kBf16;
     default:
-      TORCH_CHECK(type == at::kHalf, "gather_into: out: want float32, bfloat16 or float16, got ", type);
+      TORCH_INTERNAL_ASSERT(type == at::kHalf, "gather_into: ", type, " passed the checks");
   }
   return ValueType::kF16;
 }
 
-void check_reachable(const at::Tensor& tensor, const char* name, c10::Device device) {
-  TORCH_CHECK(tensor.device() == device || tensor.is_pinned(), "gather_into: ", name, ": want it on ", device,
-              " or in pinned host memory, got ", tensor.device());
+// What a kernel counts in 32 bits, and what it keeps in shared memory.
+void check_launch(const GatherArguments& call) {
+  TORCH_CHECK(call.fields.size() <= kMaxFields, "gather_into: fields: want at most ", kMaxFields,
+              " on CUDA, got ", call.fields.size());
+  int64_t images = 0;
+  TORCH_CHECK(!__builtin_mul_overflow(call.num_lanes, call.plan.batch, &images) && images <= INT32_MAX,
+              "gather_into: batch: want below 2^31 images in all lanes on CUDA, got ", call.num_lanes, " * ",
+              call.plan.batch);
+}
+
+void run_launch(const GatherArgs& args, const LanePointers* pointers, cudaStream_t stream) {
+  const cudaError_t status = launch_gather(args, pointers, stream);
+  TORCH_CHECK(status != cudaErrorInvalidConfiguration,
+              "gather_into: fields: want rows that fit the device's shared memory and below 2^31 tiles of "
+              "rows in all lanes; gather fewer lanes at once, or smaller images");
+  C10_CUDA_CHECK(status);
 }
 
 void gather_cuda(const GatherArguments& call) {
   const c10::Device device = call.out[0].device();
   const c10::cuda::CUDAGuard guard(device);
-  TORCH_CHECK(call.fields.size() <= kMaxFields, "gather_into: fields: want at most ", kMaxFields, ", got ",
-              call.fields.size());
-  TORCH_CHECK(call.lane_ids.device() == device, "gather_into: lane_ids: want it on ", device, ", got ",
-              call.lane_ids.device());
-  check_reachable(call.labels, "labels", device);
+  check_launch(call);
 
   GatherArgs args;
   args.num_fields = static_cast<int32_t>(call.fields.size());
   args.out_type = value_type(call.out[0].scalar_type());
   for (size_t f = 0; f < call.fields.size(); ++f) {
     const at::Tensor& field = call.fields[f];
-    check_reachable(field, "fields", device);
-    TORCH_CHECK(call.affine[f].device() == device, "gather_into: affine: want it on ", device);
     const bool planar = is_planar(field);
     args.fields[f] = {.values = field.const_data_ptr(),
                       .affine = call.affine[f].const_data_ptr<float>(),
@@ -213,7 +219,7 @@ void gather_cuda(const GatherArguments& call) {
   if (call.stacked) {
     args.labels_out = call.labels_out[0].mutable_data_ptr<int64_t>();
     args.mask_out = call.mask_out.defined() ? call.mask_out.mutable_data_ptr<bool>() : nullptr;
-    C10_CUDA_CHECK(launch_gather(args, nullptr, stream));
+    run_launch(args, nullptr, stream);
     return;
   }
   const size_t per_lane = call.fields.size() + 1;
@@ -225,8 +231,9 @@ void gather_cuda(const GatherArguments& call) {
     for (size_t f = 0; f < call.fields.size(); ++f)
       pointers.out[lane * per_lane + f] = call.out[lane * call.fields.size() + f].mutable_data_ptr();
     pointers.out[lane * per_lane + call.fields.size()] = call.labels_out[lane].mutable_data_ptr();
+    pointers.samples[lane] = static_cast<int32_t>(call.labels_out[lane].numel());
   }
-  C10_CUDA_CHECK(launch_gather(args, &pointers, stream));
+  run_launch(args, &pointers, stream);
 }
 #endif
 
@@ -239,9 +246,16 @@ void gather_into_op(at::TensorList fields, const at::Tensor& labels, at::TensorL
       check_arguments(fields, labels, affine, lane_ids, position, plan, shuffle, seed, batch, group_lanes,
                       augment, flip, crop_pad, augment_seed, out, labels_out, mask_out);
 #if ESPALIER_WITH_CUDA
-  if (call.out[0].is_cuda()) return gather_cuda(call);
+  if (call.out[0].is_cuda()) {
+    gather_cuda(call);
+    return mark_changed(call);
+  }
 #endif
+  TORCH_CHECK(call.out[0].is_cpu(),
+              "gather_into: out: want it on the CPU, since this build has no CUDA, got ",
+              call.out[0].device());
   gather_cpu(call);
+  mark_changed(call);
 }
 
 }  // namespace
@@ -254,14 +268,28 @@ TORCH_LIBRARY(espalier, m) {
       "augment_seed, "
       "Tensor(a!)[] out, Tensor(b!)[] labels_out, Tensor(c!)? mask_out) -> ()");
 }
-TORCH_LIBRARY_IMPL(espalier, CPU, m) {
+// For every backend, so that tensors of any other kind are refused by our own sentence. (The alias leaves out
+// nested ones.)
+TORCH_LIBRARY_IMPL(espalier, CompositeExplicitAutograd, m) {
   m.impl("gather_into", gather_into_op);
 }
-#if ESPALIER_WITH_CUDA
-TORCH_LIBRARY_IMPL(espalier, CUDA, m) {
+TORCH_LIBRARY_IMPL(espalier, NestedTensorCPU, m) {
   m.impl("gather_into", gather_into_op);
 }
-#endif
+TORCH_LIBRARY_IMPL(espalier, NestedTensorCUDA, m) {
+  m.impl("gather_into", gather_into_op);
+}
+TORCH_LIBRARY_IMPL(espalier, NestedTensorMeta, m) {
+  m.impl("gather_into", gather_into_op);
+}
+// The operator refuses what requires grad, counts versions up and looks for negated tensors by itself:
+// torch's fallbacks, which box every argument, would do nothing more.
+TORCH_LIBRARY_IMPL(espalier, Autograd, m) {
+  m.impl("gather_into", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(espalier, Negative, m) {
+  m.impl("gather_into", torch::CppFunction::makeFallthrough());
+}
 
 void gather_into(const GatherCall& call) {
   static const auto op = c10::Dispatcher::singleton()

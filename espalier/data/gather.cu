@@ -14,17 +14,18 @@
 
 #include <algorithm>
 
-#include "espalier/core/divisor.h"
+#include "espalier/core/random/divisor.h"
 #include "espalier/data/gather_kernel.h"
 
 namespace espalier::data {
 namespace {
 
 constexpr int kThreads = 128;
-// Two CIFAR images a block of 128 threads, twelve blocks a multiprocessor: small blocks, so that while some
-// evaluate the plan others read and others write. 6 images a block of 256 threads took a sixth longer.
+// Two CIFAR images per block of 128 threads, twelve blocks per multiprocessor: small blocks, so that while
+// some evaluate the plan others read and others write. 6 images per block of 256 threads took a sixth longer.
 constexpr int kTileBytes = 6272;
 constexpr int kMaxItems = 16;
+constexpr int64_t kMaxSharedBytes = 227 * 1024;  // that a block may have, on the largest of today's devices
 constexpr int kLineBytes = 16;
 constexpr int kWarp = 32;
 constexpr int kMaxGroupedPixel = 4;      // channels of a pixel that a group may have
@@ -35,13 +36,13 @@ struct Tiling {
   int32_t tiles_per_plane = 0;
   int32_t tiles_per_image = 0;
   int32_t items_per_block = 0;
-  int32_t slot_bytes = 0;  // of shared memory an item
+  int32_t slot_bytes = 0;  // shared memory per item
   int64_t num_items = 0;
   Divisor row_length;  // W * pixel
   Divisor pixel;
-  Divisor lines;         // 16-byte lines a slot
+  Divisor lines;         // 16-byte lines per slot
   bool grouped = false;  // outputs are written in groups of whole pixels, else one by one
-  Divisor units;         // such groups or values a tile
+  Divisor units;         // such groups or values per tile
 };
 
 struct Tilings {
@@ -50,8 +51,8 @@ struct Tilings {
 
 // What a block knows of one item after step 1.
 struct Item {
-  int64_t source_byte;  // of the first source row that exists, in the field
-  void* out;            // [rows, W, pixel]; nullptr: nothing is written
+  int64_t source_byte;  // where the first source row that exists begins, in the field
+  void* out;            // [rows, W, pixel]; nullptr: nothing is written, no label either
   int32_t source_bytes;
   int32_t first_row;  // the source row at source_byte
   int32_t end_row;    // one past the last source row in the tile
@@ -59,7 +60,7 @@ struct Item {
   int32_t rows;       // output rows
   int32_t plane;
   int32_t skew;  // bytes between the slot's begin and source_byte's place in it
-  int32_t tile;  // of its image
+  int32_t tile;  // within its image
   uint32_t lane;
   uint32_t in_lane;  // image of the lane's batch
   int64_t sample;
@@ -69,6 +70,10 @@ struct Item {
 
 __host__ __device__ int bytes_of(ValueType type) {
   return type == ValueType::kU8 ? 1 : type == ValueType::kF32 ? 4 : 2;
+}
+
+__host__ __device__ int64_t row_bytes_of(const GatherField& field) {
+  return int64_t{field.width} * field.pixel * bytes_of(field.type);
 }
 
 template <class Out>
@@ -124,7 +129,7 @@ __device__ Item plan_item(const GatherArgs& args, int32_t f, const Tiling& tilin
   if (item.valid) {
     item.sample = sample_at(args.plan, lane_id, epoch, range.begin + item.in_lane);
     item.moved = displacement(args.augmentation, epoch, item.sample);
-    const int64_t row_bytes = int64_t{field.width} * field.pixel * bytes_of(field.type);
+    const int64_t row_bytes = row_bytes_of(field);
     item.first_row = min(max(item.row0 + item.moved.shift_y, 0), field.height);
     item.end_row = max(min(item.row0 + item.rows + item.moved.shift_y, field.height), item.first_row);
     item.source_byte =
@@ -138,7 +143,7 @@ __device__ Item plan_item(const GatherArgs& args, int32_t f, const Tiling& tilin
       field.pixel;
   if (!kPerLane) {
     item.out = static_cast<Out*>(field.out) + item.lane * field.lane_stride + first_value;
-  } else if (item.valid) {  // an owned batch has no room for samples that are not there
+  } else if (item.in_lane < static_cast<uint32_t>(pointers->samples[item.lane])) {
     item.out = static_cast<Out*>(pointers->out[item.lane * (args.num_fields + 1) + f]) + first_value;
   }
   return item;
@@ -150,7 +155,7 @@ __device__ void write_label(const GatherArgs& args, const Item& item, const Lane
   int64_t* labels =
       kPerLane ? static_cast<int64_t*>(pointers->out[item.lane * (args.num_fields + 1) + args.num_fields])
                : args.labels_out + item.lane * args.plan.batch;
-  if (item.valid || !kPerLane) labels[item.in_lane] = item.valid ? args.labels[item.sample] : kIgnoredLabel;
+  if (item.out != nullptr) labels[item.in_lane] = item.valid ? args.labels[item.sample] : kIgnoredLabel;
   if (args.mask_out) args.mask_out[item.lane * args.plan.batch + item.in_lane] = item.valid;
 }
 
@@ -201,7 +206,7 @@ struct TileReader {
 };
 
 // kVector pixels of one row: kPixel outputs of 16 bytes each, whole pixels, so that channels are known to the
-// compiler and the edge is looked for once a pixel.
+// compiler and the edge is looked for once per pixel.
 template <class In, class Out, int kPixel>
 __device__ void write_group(const TileReader<In, Out>& reader, int32_t row, int32_t x0, Out* out,
                             uint4* stage) {
@@ -357,8 +362,8 @@ __device__ void gather_block(const GatherArgs& args, const Tilings& tilings, con
   }
 }
 
-// Twelve blocks of 128 threads a multiprocessor leave 40 registers a thread; more registers and fewer blocks
-// were slower.
+// Twelve blocks of 128 threads per multiprocessor leave 40 registers per thread; more registers and fewer
+// blocks were slower.
 template <class Out>
 __global__ void __launch_bounds__(kThreads, 12)
     gather_stacked(const __grid_constant__ GatherArgs args, const __grid_constant__ Tilings tilings) {
@@ -374,7 +379,7 @@ __global__ void __launch_bounds__(kThreads, 12)
 
 Tiling tiling_of(const GatherArgs& args, const GatherField& field) {
   Tiling tiling;
-  const int64_t row_bytes = int64_t{field.width} * field.pixel * bytes_of(field.type);
+  const int64_t row_bytes = row_bytes_of(field);
   tiling.rows = static_cast<int32_t>(
       std::min<int64_t>(field.height, std::max<int64_t>(1, kTileBytes / std::max<int64_t>(row_bytes, 1))));
   tiling.tiles_per_plane = (field.height + tiling.rows - 1) / tiling.rows;
@@ -402,7 +407,10 @@ cudaError_t launch(const GatherArgs& args, const LanePointers* pointers, const T
   if (shared_bytes > 48 * 1024) {
     const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                     static_cast<int>(shared_bytes));
-    if (status != cudaSuccess) return status;
+    if (status != cudaSuccess) {
+      cudaGetLastError();  // it is told by the return value alone
+      return cudaErrorInvalidConfiguration;
+    }
   }
   if (pointers) {
     gather_per_lane<Out><<<grid, kThreads, shared_bytes, stream>>>(args, tilings, *pointers);
@@ -419,6 +427,8 @@ cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, 
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
   for (int f = 0; f < args.num_fields; ++f) {
+    // A tile has at least one row, and a slot's bytes are counted in 32 bits.
+    if (row_bytes_of(args.fields[f]) > kMaxSharedBytes) return cudaErrorInvalidConfiguration;
     const Tiling tiling = tiling_of(args, args.fields[f]);
     if (tiling.num_items > INT32_MAX) return cudaErrorInvalidConfiguration;
     blocks = std::max(blocks, (tiling.num_items + tiling.items_per_block - 1) / tiling.items_per_block);
@@ -427,6 +437,7 @@ cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, 
                                               2 * channels * int64_t{sizeof(float)});
     tilings.field[f] = tiling;
   }
+  if (shared_bytes > kMaxSharedBytes) return cudaErrorInvalidConfiguration;
   if (blocks == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_fields));
   const auto bytes = static_cast<size_t>(shared_bytes);

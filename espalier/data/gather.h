@@ -5,6 +5,13 @@
 // output's type; where the crop reaches over the edge, the value is what black (0) becomes. The CPU and CUDA
 // kernels agree bit for bit. Samples that the plan has not (a partial last batch) are zeros, labelled -100,
 // masked out.
+//
+// Kept true, whoever calls it: a call is refused with one sentence that names the argument, or reads and
+// writes nothing outside of its tensors. Outputs share no memory with each other or with an input, do not
+// require grad (or grad mode is off), and have their version counted up: torch finds one that was saved for a
+// backward pass. On the host lane ids and the position are checked. On a device they are not read, which
+// would be a wait: a lane or a batch that the plan does not have has no samples there, and outputs of its
+// own, whatever their length, are filled up like a partial batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +30,7 @@ struct GatherCall {
   std::vector<at::Tensor> affine;  // F x [2,C] f32: scale, shift; stored floats use the shift alone
 
   // Which samples.
-  at::Tensor lane_ids;  // [L] i64, on the output's device: see lane_range()
+  at::Tensor lane_ids;  // [L] i64, on the output's device: see has_lane()
   at::Tensor position;  // [2] i64: epoch, batch; on the CPU, or on the device for a captured step
   LanePlan plan;
   Augmentation augmentation;

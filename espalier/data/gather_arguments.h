@@ -41,11 +41,18 @@ inline bool is_planar(const at::Tensor& images) {
   return !images.is_contiguous(c10::MemoryFormat::ChannelsLast);
 }
 
-// Fails with a message that names the argument, what it should be and what it is.
+// Fails with a sentence that names the argument, what it should be and what it is. Nothing that passes makes
+// a kernel read or write outside of its tensors. In O(tensors), and no tensor's values are read but those of
+// small ones on the host: lane ids and positions on a device are left to lane_range(), affines that are not
+// finite give values that are not.
 GatherArguments check_arguments(at::TensorList fields, const at::Tensor& labels, at::TensorList affine,
                                 const at::Tensor& lane_ids, const at::Tensor& position, std::string_view plan,
                                 bool shuffle, int64_t seed, int64_t batch, int64_t group_lanes, bool augment,
                                 bool flip, int64_t crop_pad, int64_t augment_seed, at::TensorList out,
                                 at::TensorList labels_out, const std::optional<at::Tensor>& mask_out);
+
+// Counts up the version of every output, so that torch finds a tensor that was saved for a backward pass and
+// overwritten since.
+void mark_changed(const GatherArguments& call);
 
 }  // namespace espalier::data

@@ -12,7 +12,7 @@
 namespace espalier::data {
 
 inline constexpr int kMaxFields = 8;
-// Pointers that fit into a kernel's arguments (32 KiB on Volta and later, of which this is half).
+// Pointers that fit into a kernel's arguments (32 KiB on Volta and later, of which they take half).
 inline constexpr int kMaxLanePointers = 2048;
 
 enum class ValueType : int32_t { kU8, kU16, kF32, kBf16, kF16 };
@@ -28,7 +28,7 @@ struct GatherField {
   int32_t width = 0;
   int32_t pixel = 0;
   void* out = nullptr;      // [L, B, planes, H, W, pixel] stacked; nullptr: LanePointers has one a lane
-  int64_t lane_stride = 0;  // of `out`, in values
+  int64_t lane_stride = 0;  // from lane to lane in `out`, in values
 };
 
 struct GatherArgs {
@@ -50,10 +50,13 @@ struct GatherArgs {
 // Per-lane outputs: field f of lane l at [l * (num_fields + 1) + f], its labels at [.. + num_fields].
 struct LanePointers {
   void* out[kMaxLanePointers];
+  int32_t
+      samples[kMaxLanePointers / 2];  // each lane's outputs hold; a plan in device memory may not fit them
 };
 
 // One launch for all lanes and fields. Deterministic: every output is written once, by one thread, from
 // integers and one fused multiply-add. `pointers` is nullptr for stacked outputs.
+// cudaErrorInvalidConfiguration: more than 2^31 tiles, or a row that shared memory does not hold.
 cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, cudaStream_t stream);
 
 }  // namespace espalier::data

@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "espalier/core/error.h"
+#include "espalier/tensor/device.h"
 
 namespace espalier::data {
 
@@ -203,8 +204,7 @@ StackedBatch GatherIterator::produce(Group& group, int64_t batch, c10::Stream st
                      .lanes = lanes,
                      .batch = group.lanes.batch,
                      .type = options_.type,
-                     .format = group.dataset->format,
-                     .poison = options_.poison};
+                     .format = group.dataset->format};
     for (const ResidentField& field : group.split->fields)
       ring.image_sizes.push_back({field.spec.channels, field.spec.height, field.spec.width});
     group.ring = std::make_unique<BatchRing>(ring);

@@ -1,7 +1,7 @@
 // The gather iterator: serves a resident dataset's batches to many environments on one or more devices.
 //
 // Training shuffles, drops the last partial batch and augments; evaluation does none of the three. In the
-// steady state the host neither touches a pixel nor waits; a batch is one launch a device.
+// steady state the host neither touches a pixel nor waits; a batch is one launch per device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,9 +21,8 @@ namespace espalier::data {
 struct IteratorOptions {
   PlanOptions plan;
   Augmentation augmentation;         // its seed is the plan's
-  at::ScalarType type = at::kFloat;  // of the batches: f32, bf16 or f16
+  at::ScalarType type = at::kFloat;  // what batches are made of: f32, bf16 or f16
   int64_t ring_capacity = 3;
-  Poison poison = Poison::kOff;
   std::vector<int64_t> envs = {};  // those of the plan's environments that are served here; empty: all
 
   static IteratorOptions training(PlanOptions plan, at::ScalarType type);

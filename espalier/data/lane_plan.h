@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "espalier/core/host_device.h"
-#include "espalier/core/permutation.h"
+#include "espalier/core/random/permutation.h"
 
 namespace espalier::data {
 
@@ -22,7 +22,7 @@ struct LanePlan {
   bool shuffled = false;    // false: file order
   uint64_t key = 0;         // split: seed + 1009 * the device's stable index; own, shared: seed
   int64_t num_samples = 0;  // N
-  int64_t batch = 0;        // B, samples a lane and batch
+  int64_t batch = 0;        // B, samples per lane and batch
   int64_t group_lanes = 0;  // lanes that share a permutation out (split)
 
   // Samples of the order that one batch uses up.
@@ -31,14 +31,38 @@ struct LanePlan {
   }
 };
 
+// Whether N * stride() fits 63 bits, which all arithmetic below relies on.
+inline bool fits(const LanePlan& plan) {
+  int64_t stride = plan.batch;
+  if (plan.batch < 1 || plan.group_lanes < 1 || plan.num_samples < 0) return false;
+  if (plan.kind == PlanKind::kSplit && __builtin_mul_overflow(stride, plan.group_lanes, &stride))
+    return false;
+  int64_t last = 0;
+  return !__builtin_mul_overflow(stride, plan.num_samples, &last);
+}
+
 // A lane's part of one batch: `count` consecutive positions of its order, from `begin`.
 struct LaneRange {
   int64_t begin = 0;
   int64_t count = 0;
 };
 
-// `lane` is the rank in the group (split) or the global lane (own); shared ignores it.
+// `own` draws a lane's order from a 32-bit stream; 0 belongs to the other plans.
+inline constexpr uint64_t kMaxOwnLanes = 0xffffffffu;
+
+// Whether the plan has such a lane: the rank in the group (split) or the global lane (own); shared ignores
+// it.
+ESPALIER_HOST_DEVICE bool has_lane(const LanePlan& plan, int64_t lane) {
+  if (plan.kind == PlanKind::kShared) return true;
+  const uint64_t lanes =
+      plan.kind == PlanKind::kSplit ? static_cast<uint64_t>(plan.group_lanes) : kMaxOwnLanes;
+  return static_cast<uint64_t>(lane) < lanes;  // one below 0 is far above
+}
+
+// No samples for a lane or a batch that the plan does not have: lane ids and positions in device memory reach
+// this unchecked. `plan` passes fits(), so that the cursor of a batch below N does not overflow.
 ESPALIER_HOST_DEVICE LaneRange lane_range(const LanePlan& plan, int64_t lane, int64_t batch_index) {
+  if (batch_index < 0 || batch_index >= plan.num_samples || !has_lane(plan, lane)) return {0, 0};
   const int64_t cursor = batch_index * plan.stride();
   int64_t left = plan.num_samples - cursor;
   if (left <= 0) return {cursor, 0};

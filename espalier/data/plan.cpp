@@ -15,8 +15,12 @@ GatherPlan::GatherPlan(const PlanOptions& options, int64_t num_samples)
   if (static_cast<int64_t>(options.env_devices.size()) != options.n_envs)
     fail_usage("env_devices: want one name for each of the {} environments, got {}", options.n_envs,
                options.env_devices.size());
-  if (num_samples < 0) fail_usage("num_samples: want at least 0, got {}", num_samples);
+  // A permutation's domain is the next power of two.
+  if (num_samples < 0 || num_samples >= int64_t{1} << 62)
+    fail_usage("num_samples: want 0 to below 2^62, got {}", num_samples);
 
+  const bool is_split = options.kind == PlanKind::kSplit;
+  const bool is_by_device = is_split && options.split_by == SplitBy::kDevice;
   for (int64_t env = 0; env < options.n_envs; ++env) {
     const DeviceName device =
         parse_device(options.env_devices[static_cast<size_t>(env)], options.num_cuda_devices);
@@ -24,7 +28,7 @@ GatherPlan::GatherPlan(const PlanOptions& options, int64_t num_samples)
     if (group == groups_.end()) group = groups_.insert(group, PlanGroup{.device = device});
     const auto rank = static_cast<int64_t>(group->envs.size());
     group->envs.push_back(env);
-    group->lane_ids.push_back(options.kind == PlanKind::kSplit ? rank : env);
+    group->lane_ids.push_back(is_by_device ? rank : env);
   }
 
   length_ = std::numeric_limits<int64_t>::max();
@@ -33,11 +37,17 @@ GatherPlan::GatherPlan(const PlanOptions& options, int64_t num_samples)
     group.lanes = {
         .kind = options.kind,
         .shuffled = options.order == SampleOrder::kShuffled,
-        .key = options.kind == PlanKind::kSplit ? options.seed + 1009 * index : options.seed,
+        .key = is_by_device ? options.seed + 1009 * index : options.seed,
         .num_samples = num_samples,
         .batch = options.batch_size_per_env,
-        .group_lanes = static_cast<int64_t>(group.envs.size()),
+        .group_lanes = is_split && !is_by_device ? options.n_envs : static_cast<int64_t>(group.envs.size()),
     };
+    if (!fits(group.lanes))
+      fail_usage(
+          "batch_size_per_env: want {} times the {} environments of {} times {} samples below 2^63; lower "
+          "the "
+          "batch",
+          options.batch_size_per_env, group.lanes.group_lanes, group.device.text(), num_samples);
     const int64_t stride = group.lanes.stride();
     const int64_t whole = num_samples / stride;
     const bool partial = options.last_batch == LastBatch::kKeep && num_samples % stride != 0;
@@ -46,6 +56,7 @@ GatherPlan::GatherPlan(const PlanOptions& options, int64_t num_samples)
 }
 
 std::vector<int64_t> GatherPlan::counts(int64_t batch_index) const {
+  if (batch_index < 0) fail_usage("batch: want at least 0, got {}", batch_index);
   std::vector<int64_t> counts(static_cast<size_t>(options_.n_envs), 0);
   if (batch_index >= length_) return counts;
   for (const PlanGroup& group : groups_)

@@ -2,9 +2,10 @@
 // tensor, no device. Made over all environments of a job, whichever process holds them, so that several
 // processes change nothing.
 //
-// Kept true: environments are grouped by device in the order in which devices first appear; a group's order
-// of samples is a pure function of (seed + 1009 * stable index, epoch) for `split` and of (seed, global
-// environment, epoch) for `own`; every environment sees the same number of batches.
+// Kept true: environments are grouped by device in the order in which devices first appear; the order of a
+// group's samples is a pure function of (seed + 1009 * stable index, epoch) for `split` by device, of (seed,
+// epoch) for `split` over all environments, and of (seed, global environment, epoch) for `own`; every
+// environment sees the same number of batches.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,15 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/device_name.h"
+#include "espalier/core/machine/device_name.h"
 #include "espalier/data/lane_plan.h"
 
 namespace espalier::data {
 
 enum class SampleOrder { kShuffled, kFile };
 enum class LastBatch { kDrop, kKeep };
+// Who shares one pass over the data out, with plan `split`: the environments of a device, or all of them.
+enum class SplitBy { kDevice, kWorld };
 
 struct PlanOptions {
   PlanKind kind = PlanKind::kSplit;
@@ -28,6 +31,7 @@ struct PlanOptions {
   uint64_t seed = 0;
   SampleOrder order = SampleOrder::kShuffled;
   LastBatch last_batch = LastBatch::kDrop;
+  SplitBy split_by = SplitBy::kDevice;
   std::optional<int> num_cuda_devices;  // given: a device that the machine has not is an error
 };
 

@@ -13,17 +13,18 @@
 #include <cstring>
 #include <numeric>
 
-#include "espalier/core/device_memory.h"
 #include "espalier/core/error.h"
-#include "espalier/data/pinned.h"
+#include "espalier/core/machine/device_memory.h"
+#include "espalier/core/size_product.h"
 #include "espalier/data/plan.h"
+#include "espalier/tensor/pinned.h"
 
 namespace espalier::data {
 namespace {
 
-at::ScalarType stored_type(const ResidentOptions& options, SampleType source) {
-  if (options.store == "float32") return at::kFloat;
-  if (options.store == "bfloat16") return at::kBFloat16;
+at::ScalarType stored_type(const ResidentConfig& options, SampleType source) {
+  if (options.store == Stored::kFloat32) return at::kFloat;
+  if (options.store == Stored::kBFloat16) return at::kBFloat16;
   return source == SampleType::kU8 ? at::kByte : at::kUInt16;
 }
 
@@ -186,58 +187,55 @@ const ResidentSplit& ResidentDataset::split(Split which) const {
   return which == Split::kTrain ? train : which == Split::kValidation ? validation : test;
 }
 
-int num_cuda_devices() {
-#if ESPALIER_WITH_CUDA
-  return at::globalContext().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
-#else
-  return 0;
-#endif
-}
-
-DeviceName choose_device(const std::string& text) {
-  if (text == "auto") return parse_device(num_cuda_devices() > 0 ? "cuda:0" : "cpu");
-  return parse_device(text, num_cuda_devices());
-}
-
-c10::Device torch_device(const DeviceName& name) {
-  if (name.kind == DeviceName::Kind::kCpu) return c10::kCPU;
-  parse_device(name.text(), num_cuda_devices());  // fails for one that is not there
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(name.index)};
-}
-
-int64_t num_validation(const ResidentOptions& options, int64_t num_train) {
+int64_t num_validation(const ResidentConfig& options, int64_t num_train) {
   return options.validation < 0 ? num_train / 10 : options.validation;
 }
 
-int64_t resident_bytes(const HostDataset& dataset, const ResidentOptions& options) {
-  const int64_t samples = dataset.train.num_samples() + dataset.test.num_samples();
-  int64_t bytes = samples * static_cast<int64_t>(sizeof(int64_t));
-  for (const HostField& field : dataset.train.fields)
-    bytes += samples * field.spec.height * field.spec.width * field.spec.channels *
-             static_cast<int64_t>(c10::elementSize(stored_type(options, field.spec.type)));
+int64_t resident_bytes(const HostDataset& dataset, const ResidentConfig& options) {
+  const int64_t samples =
+      dataset.train.num_samples() + dataset.validation.num_samples() + dataset.test.num_samples();
+  int64_t bytes = saturated_product({samples, static_cast<int64_t>(sizeof(int64_t))});
+  for (const HostField& field : dataset.train.fields) {
+    const auto value_bytes = static_cast<int64_t>(c10::elementSize(stored_type(options, field.spec.type)));
+    bytes = saturated_sum(bytes, saturated_product({samples, field.spec.height, field.spec.width,
+                                                    field.spec.channels, value_bytes}));
+  }
   return bytes;
 }
 
-Residency choose_residency(const ResidentOptions& options, int64_t bytes, c10::Device device) {
-  if (device.is_cpu() || options.residency == "device") return Residency::kDevice;
-  if (options.residency == "host") return Residency::kHost;
+Residency choose_residency(const ResidentConfig& options, int64_t bytes, c10::Device device) {
+  if (device.is_cpu() || options.residency == WantedResidency::kDevice) return Residency::kDevice;
+  if (options.residency == WantedResidency::kHost) return Residency::kHost;
   const auto memory = cuda_memory(device.index());
   return memory && bytes > memory->free_bytes / 5 * 4 ? Residency::kHost : Residency::kDevice;
 }
 
 std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
-                                                     const ResidentOptions& options, c10::Device device,
+                                                     const ResidentConfig& options, c10::Device device,
                                                      const Progress& progress) {
+  // Sources check what they load; a dataset may come from anywhere, and from here on its lengths are trusted.
+  check_dataset(dataset);
+  if (resident_bytes(dataset, options) == kTooLarge)
+    fail("dataset '{}': {} train and {} test samples stored as {} do not fit in memory", dataset.origin,
+         dataset.train.num_samples(), dataset.test.num_samples(),
+         options.store == Stored::kAsSource  ? "the source's integers"
+         : options.store == Stored::kFloat32 ? "float32"
+                                             : "bfloat16");
   auto resident = std::make_shared<ResidentDataset>();
   resident->origin = dataset.origin;
   resident->class_names = dataset.class_names;
   resident->device = device;
-  resident->format = options.format();
+  resident->format = options.memory_format;
   resident->residency = choose_residency(options, resident_bytes(dataset, options), device);
 
+  if (dataset.has_validation() && options.validation >= 0)
+    fail_usage("--validation {}: '{}' has a validation split of its own, of {} samples: leave the flag out",
+               options.validation, dataset.origin, dataset.validation.num_samples());
   const int64_t num_train = dataset.train.num_samples();
   const std::vector<int64_t> validation =
-      validation_samples(num_train, num_validation(options, num_train), options.validation_seed);
+      dataset.has_validation()
+          ? std::vector<int64_t>{}
+          : validation_samples(num_train, num_validation(options, num_train), options.validation_seed);
   std::vector<int64_t> train;
   train.reserve(static_cast<size_t>(num_train) - validation.size());
   for (int64_t i = 0, next = 0; i < num_train; ++i) {
@@ -250,8 +248,11 @@ std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
   std::vector<int64_t> test(static_cast<size_t>(dataset.test.num_samples()));
   std::iota(test.begin(), test.end(), 0);
 
-  const int64_t total =
-      (num_train + dataset.test.num_samples()) * static_cast<int64_t>(dataset.train.fields.size());
+  std::vector<int64_t> own(static_cast<size_t>(dataset.validation.num_samples()));
+  std::iota(own.begin(), own.end(), 0);
+
+  const int64_t total = (num_train + dataset.validation.num_samples() + dataset.test.num_samples()) *
+                        static_cast<int64_t>(dataset.train.fields.size());
   int64_t done = 0;
   const auto advance = [&](int64_t samples) {
     done += samples;
@@ -275,7 +276,10 @@ std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
     into.labels = labels.to(device);
   };
   place(dataset.train, train, resident->train);
-  place(dataset.train, validation, resident->validation);
+  if (dataset.has_validation())
+    place(dataset.validation, own, resident->validation);
+  else
+    place(dataset.train, validation, resident->validation);
   place(dataset.test, test, resident->test);
   if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
   return resident;

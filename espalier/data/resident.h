@@ -12,46 +12,24 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/device_name.h"
-#include "espalier/core/layout.h"
-#include "espalier/core/options.h"
+#include "espalier/core/machine/device_name.h"
 #include "espalier/core/progress.h"
 #include "espalier/data/sources/host_dataset.h"
+#include "espalier/tensor/layout.h"
 
 namespace espalier::data {
 
-struct ResidentOptions {
-  int64_t validation = -1;
+// What the device keeps: the source's own integers, or normalised values.
+enum class Stored : uint8_t { kAsSource, kFloat32, kBFloat16 };
+// Where the data stays; kAuto: on the device if it fits.
+enum class WantedResidency : uint8_t { kAuto, kDevice, kHost };
+
+struct ResidentConfig {
+  int64_t validation = -1;  // training samples to set aside; -1: a tenth, or the source's own split
   uint64_t validation_seed = 0;
-  std::string store = "source";
-  std::string memory_format = "channels_last";
-  std::string residency = "auto";
-
-  template <class Visitor>
-  void visit(Visitor&& v) {
-    v({.name = "validation",
-       .help = "training samples to set aside for every decision made during training; -1: a tenth",
-       .low = -1,
-       .high = 1e15},
-      validation);
-    v({.name = "validation-seed", .help = "chooses the samples that are set aside"}, validation_seed);
-    v({.name = "store",
-       .help = "what the device keeps: the source's own integers, or normalised values",
-       .choices = {"source", "float32", "bfloat16"}},
-      store);
-    v({.name = "memory-format",
-       .help = "layout of dataset, batches and weights; contiguous (NCHW) is there for comparison",
-       .choices = {"channels_last", "contiguous"}},
-      memory_format);
-    v({.name = "residency",
-       .help = "where the data stays: on the device, in pinned host memory, or wherever it fits",
-       .choices = {"auto", "device", "host"}},
-      residency);
-  }
-
-  MemoryFormat format() const {
-    return memory_format == "contiguous" ? MemoryFormat::kContiguous : MemoryFormat::kChannelsLast;
-  }
+  Stored store = Stored::kAsSource;
+  MemoryFormat memory_format = MemoryFormat::kChannelsLast;  // kContiguous is there for comparison
+  WantedResidency residency = WantedResidency::kAuto;
 };
 
 struct ResidentField {
@@ -87,26 +65,18 @@ struct ResidentDataset {
   int64_t bytes() const { return train.bytes() + validation.bytes() + test.bytes(); }
 };
 
-// The device that a user's text means: auto is the first GPU, or the CPU where there is none. Fails for a GPU
-// that the machine has not.
-DeviceName choose_device(const std::string& text);
-
-// The torch device of a name; fails for a GPU that the machine has not.
-c10::Device torch_device(const DeviceName& name);
-int num_cuda_devices();
-
 // Samples that `validation` sets aside of a training split.
-int64_t num_validation(const ResidentOptions& options, int64_t num_train);
+int64_t num_validation(const ResidentConfig& options, int64_t num_train);
 
-// Bytes that the dataset will take where it stays.
-int64_t resident_bytes(const HostDataset& dataset, const ResidentOptions& options);
+// Bytes that the dataset will take where it stays; the largest int64 where that is more than 63 bits hold.
+int64_t resident_bytes(const HostDataset& dataset, const ResidentConfig& options);
 
 // Device or host: what the options say, or, for auto, what leaves a fifth of the device's free memory for the
 // rest.
-Residency choose_residency(const ResidentOptions& options, int64_t bytes, c10::Device device);
+Residency choose_residency(const ResidentConfig& options, int64_t bytes, c10::Device device);
 
 std::shared_ptr<const ResidentDataset> make_resident(const HostDataset& dataset,
-                                                     const ResidentOptions& options, c10::Device device,
+                                                     const ResidentConfig& options, c10::Device device,
                                                      const Progress& progress);
 
 }  // namespace espalier::data

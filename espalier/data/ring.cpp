@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
@@ -10,6 +9,8 @@
 #include <utility>
 
 #include "espalier/core/error.h"
+#include "espalier/core/size_product.h"
+#include "espalier/tensor/device.h"
 
 namespace espalier::data {
 
@@ -27,22 +28,24 @@ struct BatchRing::State {
   bool fenced() const { return !options.device.is_cpu(); }
 };
 
-c10::Stream current_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
 int64_t ring_bytes(const RingOptions& options) {
   const auto value_bytes = static_cast<int64_t>(c10::elementSize(options.type));
-  int64_t bytes = options.lanes * options.batch * 9;  // a label and a mask byte
+  int64_t bytes = saturated_product({options.lanes, options.batch, 9});  // a label and a mask byte
   for (const auto& size : options.image_sizes) {
-    const int64_t lane = options.batch * size[0] * size[1] * size[2] * value_bytes;
-    bytes += options.lanes * ((lane + kLaneAlignmentBytes - 1) / kLaneAlignmentBytes * kLaneAlignmentBytes);
+    const int64_t lane = saturated_product({options.batch, size[0], size[1], size[2], value_bytes});
+    const int64_t lines = saturated_sum(lane, kLaneAlignmentBytes - 1) / kLaneAlignmentBytes;
+    bytes = saturated_sum(bytes, saturated_product({options.lanes, lines, kLaneAlignmentBytes}));
   }
-  return options.capacity * bytes;
+  return saturated_product({options.capacity, bytes});
 }
 
 BatchRing::BatchRing(const RingOptions& options) : state_(std::make_shared<State>()) {
   if (options.capacity < 1) fail_usage("ring: want at least 1 buffer, got {}", options.capacity);
+  for (const auto& size : options.image_sizes)
+    if (size.size() != 3) fail_usage("ring: image_sizes: want {{C, H, W}}, got {} numbers", size.size());
+  if (ring_bytes(options) == kTooLarge)
+    fail_usage("ring: {} buffers of {} lanes of {} samples do not fit in memory", options.capacity,
+               options.lanes, options.batch);
   state_->options = options;
   const auto on_device = at::TensorOptions().device(options.device);
   for (int64_t slot = 0; slot < options.capacity; ++slot) {
@@ -120,16 +123,6 @@ void BatchRing::Lease::release(c10::Stream stream) {
   if (!state_) fail("ring: this batch was released already");
   const std::shared_ptr<State> state = std::move(state_);
   State::Slot& slot = state->slots[slot_];
-  if (state->options.poison == Poison::kOn) {
-    const c10::StreamGuard guard(stream);
-    auto fill = [](const at::Tensor& tensor) {
-      at::Tensor bytes = at::empty({0}, tensor.options().dtype(at::kByte));
-      bytes.set_(tensor.storage(), 0, {static_cast<int64_t>(tensor.storage().nbytes())}, {1});
-      bytes.fill_(0xff);
-    };
-    for (const at::Tensor& field : slot.buffers.fields) fill(field);
-    fill(slot.buffers.labels);
-  }
   if (state->fenced()) slot.released->record(stream);
   const std::lock_guard lock(state->mutex);
   state->free.push_back(slot_);

@@ -14,22 +14,18 @@
 #include <memory>
 #include <vector>
 
-#include "espalier/core/layout.h"
+#include "espalier/tensor/layout.h"
 
 namespace espalier::data {
-
-// What a released buffer holds: whatever was in it, or (debugging) all bits set, which is NaN and label -1.
-enum class Poison { kOff, kOn };
 
 struct RingOptions {
   int64_t capacity = 3;  // K
   c10::Device device = c10::kCPU;
   int64_t lanes = 1;
   int64_t batch = 1;
-  std::vector<std::vector<int64_t>> image_sizes;  // a field: {C, H, W}
+  std::vector<std::vector<int64_t>> image_sizes;  // per field: {C, H, W}
   at::ScalarType type = at::kFloat;
   MemoryFormat format = MemoryFormat::kChannelsLast;
-  Poison poison = Poison::kOff;
 };
 
 struct BatchBuffers {
@@ -38,7 +34,7 @@ struct BatchBuffers {
   at::Tensor mask;                 // [L,B] bool: whether there is one
 };
 
-// Bytes of one ring.
+// Bytes of one ring; the largest int64 where a size is negative or the product overflows.
 int64_t ring_bytes(const RingOptions& options);
 
 class BatchRing {
@@ -80,8 +76,5 @@ class BatchRing {
  private:
   std::shared_ptr<State> state_;
 };
-
-// The stream on which this thread works on a device; on the CPU a name without meaning.
-c10::Stream current_stream(c10::Device device);
 
 }  // namespace espalier::data

@@ -33,8 +33,8 @@ enum class GateMode : uint8_t {
 
 struct GateOptions {
   GateMode mode = GateMode::kPermissive;
-  int32_t min_training_steps =
-      3;  // of TRAINING before blending: fewer, and the seed is mostly its initialisation
+  // Steps of TRAINING before blending: fewer, and the seed is mostly its initialisation.
+  int64_t min_training_steps = 3;
   // Below this an update cannot move a weight of 1 in fp32 (epsilon 1.2e-7).
   double min_gradient_norm = 1e-7;
   // A zero-initialised seed behind a GroupNorm sees its first gradients magnified by 1/sqrt(1e-5) = 316; what
@@ -51,7 +51,7 @@ struct GateOptions {
 // What an epoch told about one seed. Empty: not measured.
 struct SeedMeasurements {
   bool finite = true;                         // its outputs, gradients and the lane's loss
-  std::optional<double> gradient_norm;        // of its parameters, mean over the epoch's batches
+  std::optional<double> gradient_norm;        // its parameters', mean over the epoch's batches
   std::optional<double> gradient_ratio;       // its gradient norm over the host's
   std::optional<double> improvement_points;   // validation accuracy since TRAINING began
   std::optional<double> contribution_points;  // validation accuracy with the seed minus without

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "espalier/core/error.h"
-#include "espalier/grow/blend.h"
+#include "espalier/grow/blend/amplitude.h"
 
 namespace espalier::grow {
 namespace {
@@ -17,7 +17,8 @@ namespace {
 void enter(SlotState& state, SeedStage to) {
   if (!may_follow(state.stage, to))
     fail("lifecycle: {} cannot follow {}; this is a bug of the lifecycle", name_of(to), name_of(state.stage));
-  if (!holds_seed(to)) state = SlotState{.num_seeds = state.num_seeds};
+  if (!holds_seed(to))
+    state = SlotState{.flags = static_cast<uint8_t>(state.flags & kSlotBarred), .num_seeds = state.num_seeds};
   state.stage = to;
   state.steps_in_stage = 0;
 }
@@ -34,12 +35,17 @@ void begin_epoch_of(SlotState& state, int32_t embargo_steps) {
       if (gate_g1(state).passed()) enter(state, SeedStage::kTraining);
       break;
     case SeedStage::kTraining:
+      break;
     case SeedStage::kFossilized:
+      step_ramp(state);  // none is under way: what moved before rests now
       break;
     case SeedStage::kBlending:
     case SeedStage::kHolding:
-      step_ramp(state);
-      if (is_removing(state) && !is_ramping(state)) enter(state, SeedStage::kPruned);
+      if (is_removing(state) && !is_ramping(state)) {
+        enter(state, SeedStage::kPruned);
+      } else {
+        step_ramp(state);
+      }
       break;
     case SeedStage::kPruned:
       enter(state, SeedStage::kEmbargoed);
@@ -141,9 +147,9 @@ GateReport Lifecycle::advance(int64_t lane, int64_t slot, const SeedMeasurements
   return report;
 }
 
-void Lifecycle::set_alpha_target(int64_t lane, int64_t slot, const Retarget& retarget) {
-  SlotState& state = state_for(SeedOp::kSetAlphaTarget, lane, slot);
-  check_ramp(SeedOp::kSetAlphaTarget, lane, slot, retarget.steps, retarget.curve);
+void Lifecycle::set_amplitude_target(int64_t lane, int64_t slot, const Retarget& retarget) {
+  SlotState& state = state_for(SeedOp::kSetAmplitudeTarget, lane, slot);
+  check_ramp(SeedOp::kSetAmplitudeTarget, lane, slot, retarget.steps, retarget.curve);
   if (!(retarget.target > 0 && retarget.target <= 1))  // NaN too
     fail_usage("{}: SET_ALPHA_TARGET in stage {}: target: want above 0 and at most 1, got {}; PRUNE removes",
                place(lane, slot), name_of(state.stage), retarget.target);
@@ -178,7 +184,14 @@ GateReport Lifecycle::fossilize(int64_t lane, int64_t slot, const SeedMeasuremen
   return report;
 }
 
+void Lifecycle::bar(int64_t lane, int64_t slot) {
+  states_[index_of(lane, slot)].flags |= kSlotBarred;
+}
+
 GateReport Lifecycle::act(int64_t lane, const SeedAction& action, const SeedMeasurements& measured) {
+  if (action.op != SeedOp::kWait && is_barred(at(lane, action.slot)) && (kBarredOps & bit_of(action.op)) != 0)
+    fail_usage("{}: cannot {}: the slot is barred, since the network collapsed by what was done there; WAIT",
+               place(lane, action.slot), name_of(action.op));
   switch (action.op) {
     case SeedOp::kWait:
       return {};
@@ -189,12 +202,12 @@ GateReport Lifecycle::act(int64_t lane, const SeedAction& action, const SeedMeas
                         .curve = action.curve,
                         .tempo_steps = action.steps,
                         .target = action.target});
-    case SeedOp::kSetAlphaTarget:
-      set_alpha_target(lane, action.slot,
-                       {.target = action.target,
-                        .steps = action.steps,
-                        .curve = action.curve,
-                        .blend_operator = action.blend_operator});
+    case SeedOp::kSetAmplitudeTarget:
+      set_amplitude_target(lane, action.slot,
+                           {.target = action.target,
+                            .steps = action.steps,
+                            .curve = action.curve,
+                            .blend_operator = action.blend_operator});
       return {};
     case SeedOp::kPrune:
       prune(lane, action.slot, {.steps = action.steps, .curve = action.curve});

@@ -5,8 +5,9 @@
 // leaves the bytes of every other lane as they were; fault_in() finds nothing in any state.
 //
 // Time moves in begin_epoch() alone, before the epoch is trained: so GERMINATED begins TRAINING with the
-// epoch that trains it first, an amplitude is constant within an epoch, and between epochs the counts of
-// steps are those of epochs trained.
+// epoch that trains it first, and between epochs the counts of steps are those of epochs trained. A state's
+// amplitude is the one at the end of its epoch: within it, kSlotMoving says, it moves batch by batch along
+// its curve (blend/amplitude_moves.h).
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ struct Germination {
   int32_t blueprint = kNoBlueprint;
   BlendOperator blend_operator = BlendOperator::kAdd;
   BlendCurve curve = BlendCurve::kLinear;
-  int32_t tempo_steps = 5;  // of the blend, once it is trained
-  float target = 1;         // of the blend, in (0, 1]
+  int32_t tempo_steps = 5;  // that the blend takes, once it is trained
+  float target = 1;         // where the blend ends, in (0, 1]
 };
 
 struct Retarget {
@@ -55,7 +56,7 @@ struct StageMove {
   int64_t slot = 0;
   SeedStage from = SeedStage::kDormant;
   SeedStage to = SeedStage::kDormant;
-  int32_t blueprint = kNoBlueprint;  // of the seed that moved, also where it is gone now
+  int32_t blueprint = kNoBlueprint;  // that of the seed that moved, also where it is gone now
 };
 
 class Lifecycle {
@@ -76,19 +77,24 @@ class Lifecycle {
   // TRAINING -> BLENDING by G2, or BLENDING -> HOLDING by G3.
   GateReport advance(int64_t lane, int64_t slot, const SeedMeasurements& measured);
   // In HOLDING, which it stays in while the amplitude moves; from where that is, also mid-ramp.
-  void set_alpha_target(int64_t lane, int64_t slot, const Retarget& retarget);
+  void set_amplitude_target(int64_t lane, int64_t slot, const Retarget& retarget);
   // To PRUNED, at once where no steps are given or the amplitude is 0. Else a scheduled removal: BLENDING
-  // towards 0, and PRUNED by itself when it arrives; from HOLDING, or from BLENDING that reached its target.
+  // towards 0, and PRUNED by itself in the epoch after the one in which it arrives; from HOLDING, or from
+  // BLENDING that reached its target.
   void prune(int64_t lane, int64_t slot, const Removal& removal = {});
   // HOLDING -> FOSSILIZED, by G5.
   GateReport fossilize(int64_t lane, int64_t slot, const SeedMeasurements& measured);
 
-  // Any of these from a controller's decision. The report is of no gate where none was passed.
+  // What was done in the slot made the lane collapse: until reset_lane() no controller may plant, prune or
+  // retarget there (may_choose()). Whoever calls prune() itself still may.
+  void bar(int64_t lane, int64_t slot);
+
+  // Any of these but bar() from a controller's decision. The report is of no gate where none was passed.
   GateReport act(int64_t lane, const SeedAction& action, const SeedMeasurements& measured);
 
   // One step of time, before the epoch is trained: amplitudes move; GERMINATED -> TRAINING by G1; a removal
   // that arrived -> PRUNED; PRUNED -> EMBARGOED; EMBARGOED -> RESETTING after its steps; RESETTING ->
-  // DORMANT. One change of stage a slot at most; returned in the order of lanes, then slots.
+  // DORMANT. At most one change of stage per slot; returned in the order of lanes, then slots.
   std::vector<StageMove> begin_epoch();
   // The same for one lane: where others are retired or frozen.
   std::vector<StageMove> begin_epoch(int64_t lane);

@@ -1,13 +1,16 @@
 #include "espalier/grow/population.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "espalier/core/error.h"
-#include "espalier/grow/blend_op.h"
-#include "espalier/lanes/lane_tensor.h"
+#include "espalier/grow/blend/amplitude_moves.h"
+#include "espalier/grow/blend/op.h"
+#include "espalier/lanes/stack.h"
 
 namespace espalier::grow {
 namespace {
@@ -15,7 +18,7 @@ namespace {
 // Who lives in a lane's slot.
 struct Occupant {
   int32_t blueprint = kNoBlueprint;
-  int32_t number = 0;  // of the seeds that grew there
+  int32_t number = 0;  // which of the seeds that grew there
 
   bool operator==(const Occupant&) const = default;
 };
@@ -25,22 +28,25 @@ Occupant occupant_in(const SlotState& state) {
 }
 
 int64_t slot_bytes(int64_t lanes) {
-  return DeviceTable::bytes_of<float>(lanes) + DeviceTable::bytes_of<uint8_t>(lanes) +
-         DeviceTable::bytes_of<bool>(lanes);
+  return DeviceTable::bytes_of<uint8_t>(lanes) + DeviceTable::bytes_of<bool>(lanes);
+}
+
+int64_t state_bytes(int64_t lanes, int64_t slots) {
+  return lanes * slots * static_cast<int64_t>(sizeof(SlotState));
 }
 
 }  // namespace
 
 // The stacks of one slot, and what is said about each lane's seed there.
 struct Population::Slot {
-  Slot(int64_t lanes, int32_t num_blueprints, DeviceTable& table)
-      : amplitude(table.add<float>(lanes)),
+  Slot(int64_t lanes, int32_t num_blueprints, at::Tensor amplitudes, DeviceTable& table)
+      : amplitude(std::move(amplitudes)),
         blend_operator(table.add<uint8_t>(lanes)),
         isolated(table.add<bool>(lanes)),
         occupants(static_cast<size_t>(lanes)),
         stacks(static_cast<size_t>(num_blueprints)) {}
 
-  DeviceTable::Column<float> amplitude;            // [L]
+  at::Tensor amplitude;                            // [L] f32: of the batch under way
   DeviceTable::Column<uint8_t> blend_operator;     // [L]
   DeviceTable::Column<bool> isolated;              // [L]: the seed learns unfelt
   std::vector<Occupant> occupants;                 // [L]
@@ -53,21 +59,32 @@ struct Population::Slot {
   }
 };
 
-Population::Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
-                       at::ScalarType compute)
+Population::Population(const HostMaker& host, const HostFrame& frame, const BlueprintRegistry& blueprints,
+                       at::Device device, at::ScalarType compute)
     : blueprints_(blueprints),
       tensor_options_(at::TensorOptions(device).dtype(compute == at::kDouble ? at::kDouble : at::kFloat)),
       compute_(compute),
-      host_(options, tensor_options_, compute),
-      table_(static_cast<int64_t>(host_.slots().size()) *
-                 (slot_bytes(options.lanes) + blueprints.size() * SeedStack::table_bytes(options.lanes)),
-             device) {
-  for (size_t slot = 0; slot < host_.slots().size(); ++slot)
-    slots_.push_back(std::make_unique<Slot>(options.lanes, blueprints_.size(), table_));
+      host_(host({.frame = frame, .options = tensor_options_, .compute = compute})),
+      table_(table_bytes(num_lanes(), num_slots(), blueprints.size()), device),
+      states_(table_.add<uint8_t>(state_bytes(num_lanes(), num_slots()))),
+      amplitudes_(at::zeros({num_slots(), num_lanes()}, at::TensorOptions(device).dtype(at::kFloat))),
+      end_of_epoch_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {
+  for (int64_t slot = 0; slot < num_slots(); ++slot)
+    slots_.push_back(
+        std::make_unique<Slot>(num_lanes(), blueprints_.size(), amplitudes_.select(0, slot), table_));
   applied_.resize(static_cast<size_t>(num_lanes() * num_slots()));
 }
 
+Population::Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
+                       at::ScalarType compute)
+    : Population(cnn_host(options), options.frame(), blueprints, device, compute) {}
+
 Population::~Population() = default;
+
+int64_t Population::table_bytes(int64_t lanes, int64_t slots, int32_t num_blueprints) {
+  return DeviceTable::bytes_of<uint8_t>(state_bytes(lanes, slots)) +
+         slots * (slot_bytes(lanes) + num_blueprints * SeedStack::table_bytes(lanes));
+}
 
 SeedStack& Population::stack_of(int64_t slot, int32_t blueprint) {
   auto& stack = slots_[static_cast<size_t>(slot)]->stacks[static_cast<size_t>(blueprint)];
@@ -80,7 +97,7 @@ SeedStack& Population::stack_of(int64_t slot, int32_t blueprint) {
                   .entries = num_lanes(),
                   .options = tensor_options_,
                   .compute = compute_,
-                  .format = host_.options().memory_format},
+                  .format = host_->frame().memory_format},
         table_);
   }
   return *stack;
@@ -113,12 +130,11 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
       if (occupant != occupant_in(state)) {
         occupant = occupant_in(state);
         SeedStack& stack = stack_of(slot, occupant.blueprint);
-        const CnnHostOptions& host = host_.options();
+        const HostFrame& host = host_->frame();
         const int64_t entry = stack.plant(lane, {host.seed, host.lane_id(lane), occupant.number});
         report.planted.push_back({stack.name(), lane, slot, entry});
       }
       const auto place = static_cast<size_t>(lane);
-      here.amplitude.host[place] = state.amplitude;
       here.blend_operator.host[place] = static_cast<uint8_t>(state.blend_operator);
       here.isolated.host[place] =
           state.stage == SeedStage::kGerminated || state.stage == SeedStage::kTraining;
@@ -128,29 +144,35 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
         report.gated.push_back({stack.name(), lane, slot, stack.entry_of(lane)});
     }
     for (const auto& stack : here.stacks)
-      if (stack) stack->settle();
+      if (stack) stack->end_changes();
   }
+  std::memcpy(states_.host.data(), states.data(), states.size_bytes());
   table_.upload();
+  move_amplitudes(end_of_epoch_, 1);
   applied_.assign(states.begin(), states.end());
   report.new_signature = signature() != before;
   return report;
 }
 
-GrowthReport Population::begin_anew(uint64_t seed) {
+void Population::move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch) {
+  move_amplitudes_(amplitudes_, states_.device, batch, batches_per_epoch);
+}
+
+GrowthReport Population::reset(uint64_t seed) {
   const GrowthReport report =
       apply(std::vector<SlotState>(static_cast<size_t>(num_lanes() * num_slots()), SlotState{}));
-  host_.initialise(seed);
+  host_->initialise(seed);
   return report;
 }
 
 at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask) {
   mode_ = mode;
-  return host_.forward(x, {.mode = mode, .mask = mask, .growth = this});
+  return host_->forward(x, {.mode = mode, .mask = mask, .growth = this});
 }
 
 HostBranches Population::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots) {
   mode_ = lanes::Mode::kEvaluate;
-  return host_.forward_without_each(x, slots, {.mode = mode_, .growth = this});
+  return host_->forward_without_each(x, slots, {.mode = mode_, .growth = this});
 }
 
 bool Population::holds(int64_t slot) const {
@@ -165,7 +187,7 @@ at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
   here.each_used([&](const SeedStack& stack) {
     tables.push_back({.entries = stack.entries(),
                       .entry_of_lane = stack.entry_of_lane(),
-                      .amplitude = here.amplitude.device,
+                      .amplitude = here.amplitude,
                       .blend_operator = here.blend_operator.device,
                       .isolated = here.isolated.device});
   });
@@ -180,7 +202,6 @@ at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
 
 std::string Population::signature() const {
   std::vector<std::string> parts;
-  if (num_moves_ > 0) parts.push_back(fmt::format("moved {}x", num_moves_));
   for (const auto& slot : slots_)
     slot->each_used([&](const SeedStack& stack) {
       parts.push_back(
@@ -191,7 +212,7 @@ std::string Population::signature() const {
 
 std::vector<ParameterGroup> Population::groups() {
   std::vector<ParameterGroup> groups;
-  groups.push_back({.name = "host", .parameters = host_.parameters()});
+  groups.push_back({.name = "host", .parameters = host_->parameters()});
   for (int64_t slot = 0; slot < num_slots(); ++slot)
     slots_[static_cast<size_t>(slot)]->each_used([&](SeedStack& stack) {
       const std::vector<int64_t> lanes(stack.lanes().begin(), stack.lanes().end());
@@ -199,7 +220,7 @@ std::vector<ParameterGroup> Population::groups() {
       if (groups.back().parameters.empty()) groups.pop_back();  // noop
       if (stack.has_gates())
         groups.push_back({stack.name() + ".gate", slot, stack.gate_parameters(), stack.entries(),
-                          stack.gate_frozen(), lanes});
+                          stack.gate_frozen(), stack.gated_lanes()});
     });
   return groups;
 }
@@ -213,16 +234,16 @@ std::vector<lanes::LaneParameter*> Population::parameters() {
 
 std::vector<at::Tensor> Population::buffers() const {
   std::vector<at::Tensor> buffers;
-  for (const CnnHost::Buffer& buffer : host_.buffers()) buffers.push_back(buffer.tensor);
+  for (const Host::Buffer& buffer : host_->buffers()) buffers.push_back(buffer.tensor);
   return buffers;
 }
 
 std::vector<NamedTensor> Population::lane_values(int64_t lane) {
   if (lane < 0 || lane >= num_lanes()) fail_usage("lane: want 0 to {}, got {}", num_lanes() - 1, lane);
   std::vector<NamedTensor> values;
-  for (const lanes::NamedParameter& named : host_.parameters())
+  for (const lanes::NamedParameter& named : host_->parameters())
     values.push_back({"host." + named.name, named.parameter->storage().select(0, lane)});
-  for (const CnnHost::Buffer& buffer : host_.buffers())
+  for (const Host::Buffer& buffer : host_->buffers())
     values.push_back({"host." + buffer.name, buffer.tensor.select(0, lane)});
   for (const auto& slot : slots_)
     slot->each_used([&](SeedStack& stack) {
@@ -235,12 +256,12 @@ std::vector<NamedTensor> Population::lane_values(int64_t lane) {
 }
 
 void Population::refresh() {
-  for (const lanes::NamedParameter& named : host_.parameters()) named.parameter->refresh();
+  for (const lanes::NamedParameter& named : host_->parameters()) named.parameter->refresh();
   for (const auto& slot : slots_) slot->each_used([](SeedStack& stack) { stack.refresh(); });
 }
 
 int64_t Population::num_parameters(int64_t lane) {
-  int64_t count = grow::num_parameters(host_.options());
+  int64_t count = host_->num_parameters();
   for (const auto& slot : slots_)
     slot->each_used([&](SeedStack& stack) {
       if (stack.entry_of(lane) < 0) return;
@@ -250,15 +271,6 @@ int64_t Population::num_parameters(int64_t lane) {
         count += named.parameter->storage()[0].numel();
     });
   return count;
-}
-
-void Population::set_memory_format(MemoryFormat format) {
-  if (format == host_.options().memory_format) return;
-  host_.set_memory_format(format);
-  for (const auto& slot : slots_)
-    for (const auto& stack : slot->stacks)
-      if (stack) stack->set_memory_format(format);
-  num_moves_ += 1;
 }
 
 }  // namespace espalier::grow

@@ -17,10 +17,11 @@
 #include <vector>
 
 #include "espalier/core/seed_stage.h"
-#include "espalier/grow/blueprint.h"
-#include "espalier/grow/cnn_host.h"
-#include "espalier/grow/device_table.h"
-#include "espalier/grow/seed_stack.h"
+#include "espalier/grow/host/cnn.h"
+#include "espalier/grow/seeds/blueprint.h"
+#include "espalier/grow/seeds/stack.h"
+#include "espalier/tensor/device_table.h"
+#include "espalier/tensor/named_tensor.h"
 
 namespace espalier::grow {
 
@@ -36,7 +37,7 @@ struct ParameterGroup {
 
 // One seed's place.
 struct SeedPlace {
-  std::string group;  // of its parameters; those of its gate are in group + ".gate", at the same entry
+  std::string group;  // its parameters' group; those of its gate are in group + ".gate", at the same entry
   int64_t lane = 0;
   int64_t slot = 0;
   int64_t entry = 0;
@@ -50,45 +51,50 @@ struct GrowthReport {
   bool new_signature = false;
 };
 
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
-
 class Population final : private SlotGrowth {
  public:
   // Masters are f32, or f64 where that is computed in. The registry is copied.
+  Population(const HostMaker& host, const HostFrame& frame, const BlueprintRegistry& blueprints,
+             at::Device device, at::ScalarType compute);
   Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
              at::ScalarType compute);
   ~Population() override;
 
-  CnnHost& host() { return host_; }
-  const std::vector<SlotSpec>& slots() const { return host_.slots(); }  // by action index
+  // What the tables take that are uploaded between epochs.
+  static int64_t table_bytes(int64_t lanes, int64_t slots, int32_t num_blueprints);
+
+  Host& host() { return *host_; }
+  const Host& host() const { return *host_; }
+  const std::vector<SlotSpec>& slots() const { return host_->slots(); }  // by action index
   const BlueprintRegistry& blueprints() const { return blueprints_; }
-  int64_t num_lanes() const { return host_.options().lanes; }
-  int64_t num_slots() const { return static_cast<int64_t>(host_.slots().size()); }
+  int64_t num_lanes() const { return host_->frame().lanes; }
+  int64_t num_slots() const { return static_cast<int64_t>(host_->slots().size()); }
 
   // Between epochs, after the lifecycle moved: plants new seeds, releases those that are gone, and writes all
   // coefficients in one copy. states: [L,S], as Lifecycle::states(). A seed is new where the lane's slot held
-  // none, or one of another number or blueprint.
+  // none, or one of another number or blueprint. Amplitudes are those of the states, at the epoch's end.
   GrowthReport apply(std::span<const SlotState> states);
+
+  // Within an epoch, as part of what is captured: the amplitudes of the batch that is being trained. batch:
+  // [1] f64 device, counted from any epoch's first. With an epoch's last batch they are the states' again.
+  void move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch);
+  const at::Tensor& amplitudes() const { return amplitudes_; }  // [S,L] f32 device, by action index
 
   // What apply() was last given, [L,S]: what stands now, also while the lifecycle has moved on.
   std::span<const SlotState> applied() const { return applied_; }
 
   // Bare hosts in all lanes, with the first values of another seed; those of seeds to come are its too.
   // Nothing moves: captured steps stay right.
-  GrowthReport begin_anew(uint64_t seed);
+  GrowthReport reset(uint64_t seed);
 
-  // x [L,B,C,H,W], see lane_door.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
+  // x [L,B,C,H,W], see lanes/entry.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
   // master type.
   at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {});
   // As it is evaluated, and beside it with the seeds of each of these slots left out in all lanes: what comes
   // before a slot is done once. slots: action indices.
   HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots);
 
-  // What a captured step depends on: "r0c1.conv_light x4 gated, r1c0.norm x1"; "" for bare hosts. It never
-  // comes back to what it was before set_memory_format(), when addresses changed.
+  // What a captured step depends on: "r0c1.conv_light x4 gated, r1c0.norm x1"; "" for bare hosts.
   std::string signature() const;
 
   // The host's first, then by slot and blueprint those that have entries; gates where any seed has GATE.
@@ -103,10 +109,8 @@ class Population final : private SlotGrowth {
   std::vector<NamedTensor> lane_values(int64_t lane);
   void refresh();  // compute copies follow the masters
 
-  // Of one lane, what grew on it included (gates where they are in use).
+  // Counts one lane's, what grew on it included (gates where they are in use).
   int64_t num_parameters(int64_t lane);
-
-  void set_memory_format(MemoryFormat format);
 
  private:
   struct Slot;
@@ -118,12 +122,14 @@ class Population final : private SlotGrowth {
   BlueprintRegistry blueprints_;
   at::TensorOptions tensor_options_;
   at::ScalarType compute_;
-  CnnHost host_;
+  std::unique_ptr<Host> host_;
   DeviceTable table_;
+  DeviceTable::Column<uint8_t> states_;       // [L * S * sizeof(SlotState)]: what amplitudes move by
+  at::Tensor amplitudes_;                     // [S,L] f32
+  at::Tensor end_of_epoch_;                   // [1] f64: the only batch of an epoch of one
   std::vector<std::unique_ptr<Slot>> slots_;  // by action index
   std::vector<SlotState> applied_;            // [L,S]
-  int64_t num_moves_ = 0;                     // of all weights to another memory format
-  // Of the forward pass under way.
+  // The mode of the forward pass under way.
   lanes::Mode mode_ = lanes::Mode::kTrain;
 };
 

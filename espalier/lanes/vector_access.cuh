@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "espalier/lanes/lane_kernel.h"
+#include "espalier/lanes/kernel.h"
 
 namespace espalier::lanes {
 

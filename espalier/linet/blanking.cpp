@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "espalier/linet/blanking_random.h"
 #if ESPALIER_WITH_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -22,16 +25,21 @@ void check_scalar(const at::Tensor& tensor, const char* function, const char* ar
 
 }  // namespace
 
-at::Tensor blanking_mask(int64_t streams, int64_t batch, uint64_t seed, const at::Tensor& step,
+at::Tensor blanking_mask(const BlankingShape& shape, uint64_t seed, const at::Tensor& step,
                          const at::Tensor& probability) {
   check_scalar(step, "blanking_mask", "step");
   check_scalar(probability, "blanking_mask", "probability");
+  const auto [rules, streams, batch] = shape;
+  TORCH_CHECK(rules != LinetRules::kOriginal || streams >= 2,
+              "blanking_mask: streams: want at least 2 by the original's rules, got ", streams,
+              "; a sample of one stream would have none left");
   const at::Tensor keep = at::empty({streams, batch}, step.options().dtype(at::kBool));
   if (keep.numel() == 0) return keep;
 #if ESPALIER_WITH_CUDA
   if (step.is_cuda()) {
     const c10::cuda::CUDAGuard guard(step.device());
-    C10_CUDA_CHECK(launch_blanking({.seed = seed,
+    C10_CUDA_CHECK(launch_blanking({.rules = rules,
+                                    .seed = seed,
                                     .step = step.const_data_ptr<double>(),
                                     .probability = probability.const_data_ptr<double>(),
                                     .streams = static_cast<int32_t>(streams),
@@ -47,7 +55,7 @@ at::Tensor blanking_mask(int64_t streams, int64_t batch, uint64_t seed, const at
   for (int64_t stream = 0; stream < streams; ++stream)
     for (int64_t sample = 0; sample < batch; ++sample)
       to[stream * batch + sample] =
-          keeps_stream(seed, now, static_cast<uint32_t>(sample), static_cast<uint32_t>(stream),
+          keeps_stream(rules, seed, now, static_cast<uint32_t>(sample), static_cast<uint32_t>(stream),
                        static_cast<uint32_t>(streams), share);
   return keep;
 }
@@ -78,7 +86,17 @@ at::Tensor dropout_factors(int64_t batch, int64_t features, double probability, 
   return factors;
 }
 
-at::Tensor BlankingRamp::at(const at::Tensor& step) const {
+at::Tensor BlankingRamp::at(const at::Tensor& step, LinetRules rules) const {
+  if (rules == LinetRules::kOriginal) {
+    // By tensors: on CUDA torch divides by a number by multiplying with its reciprocal, and the 49th of 49
+    // steps would be in the epoch before.
+    const auto divided = [](const at::Tensor& value, double by) { return value / at::full_like(value, by); };
+    const at::Tensor epoch = divided(step, static_cast<double>(steps_per_epoch)).floor();
+    // 1 in the start epoch, and below it at most 0. A ramp of at most one epoch is none.
+    const at::Tensor into_ramp = epoch - static_cast<double>(start_epoch - 1);
+    return divided(into_ramp, std::max(ramp_epochs, 1.0)).clamp(0, 1) * largest;
+  }
+  const int64_t ramp_steps = std::llround(ramp_epochs * static_cast<double>(steps_per_epoch));
   if (ramp_steps == 0) return at::full_like(step, largest);
   return (step * (largest / static_cast<double>(ramp_steps))).clamp_max(largest);
 }

@@ -1,4 +1,4 @@
-// One thread a sample and stream, or a feature. Deterministic: every value is drawn by its place.
+// One thread per sample and stream, or per feature. Deterministic: every value is drawn by its place.
 #include "espalier/linet/blanking_kernel.h"
 #include "espalier/linet/blanking_random.h"
 
@@ -11,8 +11,8 @@ __global__ void blanking_kernel(BlankingArgs args) {
   const int index = blockIdx.x * kThreads + threadIdx.x;
   if (index >= args.streams * args.batch) return;
   const int stream = index / args.batch, sample = index - stream * args.batch;
-  args.keep[index] = keeps_stream(args.seed, static_cast<uint32_t>(*args.step), sample, stream, args.streams,
-                                  *args.probability);
+  args.keep[index] = keeps_stream(args.rules, args.seed, static_cast<uint32_t>(*args.step), sample, stream,
+                                  args.streams, *args.probability);
 }
 
 __global__ void dropout_kernel(DropoutArgs args) {

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 
+#include "espalier/linet/rules.h"
+
 namespace espalier::linet {
 
 struct BlankingArgs {
+  LinetRules rules = LinetRules::kOriginal;
   uint64_t seed = 0;
   const double* step = nullptr;         // [1]
   const double* probability = nullptr;  // [1]

@@ -5,7 +5,8 @@
 #include <cstdint>
 
 #include "espalier/core/host_device.h"
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
+#include "espalier/linet/rules.h"
 
 namespace espalier::linet {
 
@@ -14,16 +15,22 @@ ESPALIER_HOST_DEVICE bool falls_into(uint32_t word, double probability) {
   return static_cast<double>(word) < probability * 4294967296.0;
 }
 
-// A sample's streams are blanked one by one; where all of them would be, one that is drawn stays.
-ESPALIER_HOST_DEVICE bool keeps_stream(uint64_t seed, uint32_t step, uint32_t sample, uint32_t stream,
-                                       uint32_t streams, double probability) {
-  const auto word = [&](uint32_t which, int place) {
-    return philox4x32(seed, sample, which, step, static_cast<uint32_t>(Purpose::kBlanking))[place];
+// kOriginal: the probability is the sample's; one of its streams, drawn evenly, is blanked, and never a
+// second. kEspalier: the probability is every stream's; where all of a sample's would be blanked, one that is
+// drawn stays.
+ESPALIER_HOST_DEVICE bool keeps_stream(LinetRules rules, uint64_t seed, uint32_t step, uint32_t sample,
+                                       uint32_t stream, uint32_t streams, double probability) {
+  const auto words = [&](uint32_t which) {
+    return philox4x32(seed, sample, which, step, static_cast<uint32_t>(Purpose::kBlanking));
   };
-  if (!falls_into(word(stream, 0), probability)) return true;
+  if (rules == LinetRules::kOriginal) {
+    const Words4 drawn = words(0);
+    return !falls_into(drawn[0], probability) || below(drawn[1], streams) != stream;
+  }
+  if (!falls_into(words(stream)[0], probability)) return true;
   for (uint32_t other = 0; other < streams; ++other)
-    if (!falls_into(word(other, 0), probability)) return false;
-  return below(word(0, 1), streams) == stream;
+    if (!falls_into(words(other)[0], probability)) return false;
+  return below(words(0)[1], streams) == stream;
 }
 
 // 0, or what makes up for those that are: the mean stays (Srivastava et al., "Dropout", JMLR 2014).

@@ -1,6 +1,6 @@
 #include "espalier/linet/stream_monitor.h"
 
-#include "espalier/lanes/lane_init.h"
+#include "espalier/lanes/init.h"
 
 namespace espalier::linet {
 

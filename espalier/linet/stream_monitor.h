@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "espalier/lanes/lane_linear.h"
-#include "espalier/linet/linet_shape.h"
+#include "espalier/lanes/head/linear.h"
+#include "espalier/linet/shape.h"
 
 namespace espalier::linet {
 
@@ -21,7 +21,7 @@ class StreamMonitor {
   // features: [S+1,B,F] as Linet::forward() gives them. Returns [S,B,num_classes].
   at::Tensor forward(const at::Tensor& features) const;
 
-  std::vector<lanes::NamedParameter> parameters();  // "monitor.weight", "monitor.bias", a lane a stream
+  std::vector<lanes::NamedParameter> parameters();  // "monitor.weight", "monitor.bias", one lane per stream
 
  private:
   int64_t streams_;

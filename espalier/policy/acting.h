@@ -1,18 +1,18 @@
-// The policy at work: what the last epoch told goes in, one action a lane comes out, and what it was worth is
-// known after the next epoch. For all lanes at once, on the policy's device.
+// The policy at work: what the last epoch told goes in, one action per lane comes out, and what it was worth
+// is known after the next epoch. For all lanes at once, on the policy's device.
 //
-//   acting.begin(round, Playing::kLearning);
+//   acting.begin(round, ActingMode::kLearning);
 //   for (t = 0; t < episode_length; ++t) {
-//     (an epoch fills acting.signs())
-//     if (t > 0) acting.settle();
-//     acting.act();                      // -> actions(), which the lifecycle carries out
+//     (an epoch is read: `readings`, and what the decision before it was worth: a RewardAccount)
+//     if (t > 0) acting.finish_step(account.reward());
+//     acting.act(readings, account.frozen());  // -> actions(), which the lifecycle carries out
 //   }
-//   (an epoch fills acting.signs())
-//   acting.settle();                     // the last step's; then Ppo::update(acting.rollout())
+//   (an epoch is read)
+//   acting.finish_step(account.reward());           // the last step's; then Ppo::update(acting.rollout())
 //
-// Kept true: act() and settle() read nothing on the host, and everything they read, write and give lies where
-// it did, so each can be captured once for a way of playing and replayed for every step of every round; a
-// lane that was lost only waits and does not count, until the next begin().
+// Kept true: act() and finish_step() read nothing on the host, and everything they write and give lies where
+// it did, so each can be captured once for a way of acting and replayed for every step of every round, given
+// arguments that lie where they did; a frozen lane only waits and does not count.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,18 +20,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "espalier/policy/action_masks.h"
+#include "espalier/policy/action/masks.h"
+#include "espalier/policy/action/sampler.h"
+#include "espalier/policy/learn/ppo.h"
+#include "espalier/policy/learn/rollout.h"
 #include "espalier/policy/network.h"
-#include "espalier/policy/observation.h"
-#include "espalier/policy/observation_normalizer.h"
-#include "espalier/policy/ppo.h"
-#include "espalier/policy/reward.h"
-#include "espalier/policy/rollout.h"
-#include "espalier/policy/sampler.h"
+#include "espalier/policy/observe/normalizer.h"
+#include "espalier/policy/observe/observation.h"
+#include "espalier/policy/reward/rule.h"
 
 namespace espalier::policy {
 
-enum class Playing {
+enum class ActingMode {
   kLearning,   // draws; fills the rollout and collects for the normaliser
   kSampling,   // draws; keeps nothing
   kLikeliest,  // takes the likeliest; keeps nothing
@@ -39,10 +39,9 @@ enum class Playing {
 
 struct ActingOptions {
   int64_t lanes = 1;
-  int64_t episode_length = 1;  // T, in steps
-  RewardMode reward = RewardMode::kShaped;
-  double gamma = 0.995;  // of the potential in rewards; that of GAE
-  uint64_t seed = 0;     // of the draws
+  int64_t episode_length = 1;                                    // T, in steps
+  double least_healthy_norm = 1e-7, largest_healthy_norm = 1e3;  // as ObserverOptions'
+  uint64_t seed = 0;                                             // for the draws
 };
 
 class Acting {
@@ -52,29 +51,22 @@ class Acting {
          const ValueNormalizer& values, const ActingOptions& options);
 
   // All lanes begin an episode. Draws depend on (seed, round, step, lane).
-  void begin(int64_t round, Playing playing);
+  void begin(int64_t round, ActingMode mode);
 
-  // The caller fills these in, at the places where they are: signs before act() and before settle(), which
-  // may see the same; failed before settle(): lanes lost since act().
-  const LaneSigns& signs() const { return signs_; }
-  const at::Tensor& failed() const { return failed_; }  // [L] bool
+  // readings: of the last epoch; frozen: [L] bool, lost in this episode.
+  void act(const RawObservation& readings, const at::Tensor& frozen);
+  // What the last act() was worth.
+  void finish_step(const Reward& reward);
 
-  void act();
-  void settle();
-
-  // Of the last act().
-  const at::Tensor& actions() const { return actions_; }  // [L,8] i64, one index a head
+  // What the last act() gave.
+  const at::Tensor& actions() const { return actions_; }  // [L,8] i64, one index per head
   const at::Tensor& illegal() const { return illegal_; }  // [L] bool: in a state that no lifecycle makes
-  // Of the last settle().
-  const Reward& reward() const { return reward_; }
-  const at::Tensor& term_sums() const { return term_sums_; }  // [L,kNumRewardTerms] f32, since begin()
-  const at::Tensor& frozen() const { return frozen_; }        // [L] bool: lost in this episode
 
-  const Rollout& rollout() const { return rollout_; }  // of the last begin() that was to learn
+  const Rollout& rollout() const { return rollout_; }  // since the last begin() that was to learn
   const Observer& observer() const { return observer_; }
 
   std::vector<NamedTensor> state() const;  // what a checkpoint between rounds holds
-  // What one in the middle of an episode holds besides: all that act() and settle() change.
+  // What one in the middle of an episode holds besides: all that act() and finish_step() change.
   std::vector<NamedTensor> episode_state() const;
 
  private:
@@ -83,26 +75,18 @@ class Acting {
   const ActionSampler& sampler_;
   const ValueNormalizer& values_;
   ActingOptions options_;
-  Playing playing_ = Playing::kLearning;
-  LaneSigns signs_;
+  ActingMode mode_ = ActingMode::kLearning;
   Observer observer_;
   ObservationNormalizer normalizer_;
-  Reward reward_;
   Rollout rollout_;
   RecurrentState state_;
-  at::Tensor round_;            // [1] i64
-  at::Tensor step_;             // [1] i64: acts since begin()
-  at::Tensor clears_;           // [L] bool
-  at::Tensor actions_;          // [L,8] i64
-  at::Tensor illegal_;          // [L] bool
-  at::Tensor failed_;           // [L] bool
-  at::Tensor frozen_;           // [L] bool
-  at::Tensor is_last_;          // [1] bool
-  at::Tensor accuracy_before_;  // [L] f32: at the last act()
-  at::Tensor states_before_;    // [L,S,kSlotStateBytes] u8: at the last act()
-  at::Tensor no_flags_;         // [L] bool, false
-  at::Tensor no_values_;        // [L] f32, 0
-  at::Tensor term_sums_;        // [L,kNumRewardTerms] f32
+  at::Tensor round_;      // [1] i64
+  at::Tensor step_;       // [1] i64: acts since begin()
+  at::Tensor clears_;     // [L] bool
+  at::Tensor actions_;    // [L,8] i64
+  at::Tensor illegal_;    // [L] bool
+  at::Tensor no_flags_;   // [L] bool, false
+  at::Tensor no_values_;  // [L] f32, 0
 };
 
 }  // namespace espalier::policy

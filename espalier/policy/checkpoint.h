@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "espalier/policy/acting.h"
+#include "espalier/policy/learn/ppo.h"
 #include "espalier/policy/network.h"
-#include "espalier/policy/ppo.h"
 
 namespace espalier::policy {
 

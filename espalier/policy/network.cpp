@@ -14,7 +14,7 @@ constexpr const char* kGateNames[] = {"input", "forget", "cell", "output"};
 
 // Nearly uniform at first, so that the first rounds explore; a value of full scale.
 constexpr double kHeadGain = 0.01, kValueGain = 1;
-// Of a layer before a ReLU, which drops half of the variance.
+// For a layer before a ReLU, which drops half of the variance.
 constexpr double kReluGain = std::numbers::sqrt2;
 // Small beside features of about 1.
 constexpr double kEmbeddingDeviation = 0.1;

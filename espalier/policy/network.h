@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "espalier/policy/actions.h"
+#include "espalier/policy/action/space.h"
+#include "espalier/tensor/named_tensor.h"
 
 namespace espalier::policy {
 
@@ -40,11 +41,6 @@ struct RecurrentState {
 struct NetworkOutput {
   at::Tensor logits;  // [...,A] f32, A = space.num_choices(): the heads side by side
   at::Tensor value;   // [...] f32, in units of the value normaliser
-};
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
 };
 
 class PolicyNetwork {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
 
 namespace espalier::policy {
 namespace {

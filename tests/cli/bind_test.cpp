@@ -7,6 +7,7 @@
 
 #include "espalier/cli/help.h"
 #include "espalier/core/error.h"
+#include "tests/support/message.h"
 
 namespace espalier::cli {
 namespace {
@@ -125,6 +126,78 @@ TEST(Bind, RefusesABadValueNamingFlagValueAndExpected) {
   EXPECT_EQ(Bound().refused({"demo", "run", "--mode", "skp"}),
             "--mode: want one of error, skip, got skp; did you mean skip?");
   EXPECT_EQ(Bound().refused({"demo", "run", "--force=maybe"}), "--force: want true or false, got maybe");
+}
+
+// The names that esper-lite's command line has, on options that have other names here.
+struct Aliased {
+  int64_t lanes = 8;
+  std::string precision = "auto";
+  std::string residency = "auto";
+  double learning_rate = 0.4;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    v({.name = "lanes", .help = "networks", .low = 1, .aliases = {{.name = "envs"}}}, lanes);
+    v({.name = "precision",
+       .help = "what is computed in",
+       .choices = {"auto", "bf16", "fp16"},
+       .aliases = {{.name = "amp", .value = "auto"},
+                   {.name = "amp-dtype", .values = {{"bfloat16", "bf16"}, {"float16", "fp16"}}}}},
+      precision);
+    v({.name = "residency",
+       .help = "where data stays",
+       .choices = {"auto", "device"},
+       .aliases = {{.name = "gpu-preload", .value = "device"}}},
+      residency);
+    v({.name = "learning-rate", .help = "its peak"}, learning_rate);
+  }
+};
+
+class AliasTest : public ::testing::Test {
+ protected:
+  // The options after these words; throws what is refused.
+  Aliased parse(std::vector<std::string> words) {
+    Aliased options;
+    CLI::App app{"A demonstration.", "espalier"};
+    app.allow_extras();
+    const Binding binding(app, list_options(options), {}, kOwnFlags);
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
+    refuse_unknown(app);
+    binding.apply();
+    return options;
+  }
+};
+
+TEST_F(AliasTest, MeanTheirOptionInItsOwnWords) {
+  EXPECT_EQ(parse({"--envs", "3"}).lanes, 3);
+  EXPECT_EQ(parse({"--amp"}).precision, "auto");
+  EXPECT_EQ(parse({"--amp-dtype", "bfloat16"}).precision, "bf16");
+  EXPECT_EQ(parse({"--amp-dtype", "float16"}).precision, "fp16");
+  EXPECT_EQ(parse({"--gpu-preload"}).residency, "device");
+}
+
+TEST_F(AliasTest, AreRefusedBesideTheirOption) {
+  EXPECT_ERROR(parse({"--amp-dtype", "bfloat16", "--precision", "fp16"}), UsageError,
+               "--amp-dtype and --precision say the same in two ways");
+  EXPECT_ERROR(parse({"--residency", "auto", "--gpu-preload"}), UsageError, "--gpu-preload and --residency");
+}
+
+TEST_F(AliasTest, RefuseWordsThatTheyDoNotHave) {
+  EXPECT_ERROR(parse({"--amp-dtype", "bflot16"}), UsageError, "--amp-dtype: want one of bfloat16, float16",
+               "got bflot16", "did you mean bfloat16?");
+}
+
+TEST_F(AliasTest, SpellingsOfOtherToolsFindTheirFlag) {
+  EXPECT_ERROR(parse({"--lr", "1"}), UsageError, "unknown flag --lr; did you mean --learning-rate?");
+  EXPECT_ERROR(parse({"--num-envs", "1"}), UsageError, "did you mean --lanes?");
+  EXPECT_ERROR(parse({"--optimizer", "sgd"}), UsageError, "SGD", "--learning-rate");
+  try {
+    parse({"--bs", "1"});
+    FAIL() << "was not refused";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "unknown flag --bs") << "this command has no --batch, and nothing is near";
+  }
 }
 
 TEST(Help, ShowsDefaultRangeAndChoices) {

@@ -120,6 +120,35 @@ class Usage(Case):
         self.assert_error(run("data", "info", "--on-bad-sample", "skp"), 2, "did you mean skip?")
         self.assert_error(run("data", "info", "--color", "red"), 2, "--color", "auto, always, never")
 
+    def test_a_list_that_names_one_twice_or_none_is_refused_before_data_is_read(self):
+        missing = "safetensors:" + self.path("none")
+        run_dir = self.path("run")
+        for command in (["train", "linet", "--run-dir", run_dir], ["plan", "linet"],
+                        ["profile", "linet", "--run-dir", run_dir]):
+            for streams, part in (("rgb,rgb", "names 'rgb' twice"), ("rgb,", "empty name")):
+                self.assert_error(run(*command, "--data", missing, "--streams", streams), 2,
+                                  f"--streams '{streams}'", part)
+        self.assert_error(run("train", "linet", "--data", missing, "--rates", "1,1,", "--run-dir", run_dir), 2,
+                          "--rates '1,1,'", "got ''")
+        evaluate = ["evaluate", "--data", missing, "--run-dir", run_dir, "--controllers"]
+        self.assert_error(run(*evaluate, "random,none,random"), 2, "--controllers", "names 'random' twice")
+        self.assert_error(run(*evaluate, "random,"), 2, "--controllers", "empty name")
+        for job in ("population", "ppo"):
+            self.assert_error(run("train", job, "--data", missing, "--run-dir", run_dir, "--devices", "cpu,"), 2,
+                              "device ''")
+        for slots, part in (("r0c0,r0c0", "names 'r0c0' twice"), ("r0c0,", "empty name")):
+            self.assert_error(run("train", "ppo", "--data", missing, "--run-dir", run_dir, "--slots", slots), 2,
+                              f"--slots '{slots}'", part)
+        self.assertFalse(os.path.exists(run_dir))
+
+    def test_a_stream_that_the_data_has_not_is_refused(self):
+        result = run("train", "linet", *SMALL, "--streams", "rgb,infrared", "--run-dir", self.path("run"), "--no-tui")
+        self.assertEqual(result.returncode, 2)
+        last = result.stderr.splitlines()[-1]  # after those of the progress
+        self.assertEqual(last, "espalier: error: --streams 'rgb,infrared': the data has no field 'infrared', only rgb, "
+                               "depth, orth")
+        self.assertFalse(os.path.exists(self.path("run")))
+
     def test_a_failed_run_is_1(self):
         self.assert_error(run("data", "info", "safetensors:" + self.path("none")), 1, "none")
 
@@ -284,7 +313,7 @@ class Doctor(Case):
             names.add(name)
             if state == "note":
                 self.assertIn("; ", line, "what to do is missing")
-        self.assertLessEqual({"torch", "torch_cuda", "cublas", "choices", "cpu", "disk", "python"}, names)
+        self.assertLessEqual({"torch", "torch_cuda", "cublas", "choices", "cpu", "load", "openmp", "disk", "python"}, names)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_the_program_sets_the_cublas_workspace_and_respects_the_users(self):
@@ -337,7 +366,7 @@ class Ppo(Case):
         printed = self.train(run, "--rounds", "7", "--slots", "r0c0", "--print-config")
         self.assertEqual(printed.returncode, 0, printed.stderr)
         config = json.loads(printed.stdout)
-        self.assertEqual((config["rounds"], config["slots"], config["envs"]), (7, "r0c0", 2))
+        self.assertEqual((config["rounds"], config["slots"], config["lanes"]), (7, "r0c0", 2))
         file = self.path("config.json")
         with open(file, "w") as out:
             out.write(printed.stdout)
@@ -348,6 +377,52 @@ class Ppo(Case):
         self.assert_error(run("train", "ppo", "--episode-length", "1"), 2, "--episode-length", "got 1")
         self.assert_error(run("evaluate", *self.TINY, "--controllers", "clever", "--run-dir", self.path("e"),
                               "--synthetic-train", "30"), 2, "'clever'")
+
+
+class Runs(Case):
+    TINY = ["--device", "cpu", "--synthetic-train", "60", "--synthetic-test", "20", "--synthetic-size", "8x8", "--batch", "18",
+            "--crop-pad", "1"]
+
+    def run_here(self, *arguments):
+        result = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=300, cwd=self.folder,
+                                stdin=subprocess.DEVNULL, env=environment())
+        return result
+
+    def test_resume_latest_goes_on_with_what_was_changed(self):
+        for arguments in (["--epochs", "2", *self.TINY], ["--resume", "latest", "--epochs", "3", "--allow-change", "epochs"],
+                          ["--resume", "latest"]):
+            result = self.run_here("train", "host", "--no-tui", *arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        latest = os.path.join(self.folder, "runs", "latest")
+        with open(os.path.join(latest, "config.json")) as file:
+            self.assertEqual(json.load(file)["epochs"], 3)
+        with open(os.path.join(latest, "report.html")) as page:
+            self.assertRegex(page.read(), r'"epochs":\s*3\b')
+        self.assertIn("3 of 3 epochs", self.run_here("runs").stdout)
+
+    def test_inspect_names_the_best_checkpoint(self):
+        result = self.run_here("train", "host", "--no-tui", "--epochs", "4", *self.TINY, "--keep-checkpoints", "1", "--run-dir", "run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("run/metrics.jsonl")) as lines:
+            scores = [line["validation_accuracy"] for line in map(json.loads, lines) if line["kind"] == "epoch"]
+        best = f"{3 * (1 + scores.index(max(scores))):012}"  # three batches an epoch
+        shown = self.run_here("inspect", f"run/checkpoints/{best}/")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("\nbest: this one\n", shown.stdout)
+        self.assertIn(f"\nscore: {max(scores)}\n", shown.stdout)
+        shown = self.run_here("inspect", "run").stdout
+        self.assertIn("best: this one" if best.endswith("12") else f"best: {best}, score {max(scores)}", shown)
+
+
+class Convolutions(Case):
+    """Every job that takes --convolutions reads them."""
+
+    def test_a_file_that_is_not_there_is_named(self):
+        data = ["--synthetic-train", "60", "--synthetic-test", "20", "--convolutions", self.path("none.json"), "--run-dir", self.path("run")]
+        for job, device in (("train host", "--device"), ("train population", "--devices"), ("train linet", "--device"),
+                            ("train ppo", "--devices"), ("evaluate", "--devices"), ("profile host", "--device"),
+                            ("profile population", "--devices"), ("profile linet", "--device"), ("profile ppo", "--devices")):
+            self.assert_error(run(*job.split(), device, "cpu", *data), 2, "--convolutions", "none.json", "cannot be read")
 
 
 class Signals(Case):

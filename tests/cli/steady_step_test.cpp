@@ -1,26 +1,26 @@
-// What `espalier profile` counts, of populations that have grown: the command itself looks at bare hosts.
+// What `espalier profile` counts of layouts, with every blueprint in turn and every way of blending it.
 #include <gtest/gtest.h>
 
 #include "espalier/watch/audit/layout_audit.h"
 #include "tests/grow/grown.h"
 #include "tests/support/cuda.h"
-#include "tests/train/small_population.h"
+#include "tests/train/population/small_population.h"
 
 namespace espalier {
 namespace {
 
-void expect_no_conversion(train::PopulationTrainer& trainer, c10::Device device, SeedStage stage) {
+void expect_no_conversion(train::testing::OneShard& trainer, c10::Device device, SeedStage stage) {
   ASSERT_EQ(trainer.lifecycle().at(1, 0).stage, stage);
   train::TrainStep& step = trainer.step();
-  step.follow(trainer.population().apply(trainer.lifecycle().states()));
+  step.sync_groups(trainer.population().apply(trainer.lifecycle().states()));
   step.begin_epoch(0);
   step.run();  // makes what is made once
   const watch::LayoutReport report = watch::audit_layout(device, 1, [&] { step.run(); });
   EXPECT_EQ(report.num_conversions(), 0) << name_of(stage) << "\n" << report.text();
 }
 
-void expect_no_conversion_whatever_has_grown(const train::PopulationOptions& options, c10::Device device) {
-  train::PopulationTrainer trainer(options, train::testing::small_setup(options));
+void expect_no_conversion_whatever_has_grown(const train::PopulationConfig& options, c10::Device device) {
+  train::testing::OneShard trainer(options, train::testing::small_setup(options));
   grow::Lifecycle& life = trainer.lifecycle();
   const std::vector<std::string> blueprints = trainer.population().blueprints().names();
   for (size_t blueprint = 0; blueprint < blueprints.size(); ++blueprint)
@@ -45,10 +45,10 @@ TEST(SteadyStep, ConvertsNoLayoutWhateverHasGrown) {
 // Eagerly: in a replayed graph only kernels are seen.
 TEST(SteadyStepCuda, ConvertsNoLayoutWhateverHasGrown) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  train::PopulationOptions options = train::testing::small_options(2);
-  options.devices = "cuda";
+  train::PopulationConfig options = train::testing::small_options(2);
+  options.devices = {parse_device("cuda")};
   options.graphs = false;
-  options.precision = "bf16";
+  options.precision = train::Precision::kBf16;
   expect_no_conversion_whatever_has_grown(options, c10::Device(c10::kCUDA, 0));
 }
 

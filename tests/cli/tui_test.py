@@ -212,7 +212,7 @@ class Drawing(unittest.TestCase):
         self.assertEqual(session.finish(), 130)
         self.assertRegex(session.normal(), r"(?m)^results: ")
         self.assertRegex(session.normal(), r"(?m)^round 1/100000  return \S+  accuracy ")
-        self.assertRegex(session.normal(), r"stopped; to go on: the same command with --resume .*run\n")
+        self.assertRegex(session.normal(), r"stopped; to go on: espalier train ppo --resume .*run\n")
 
     def test_population_scrolls_and_keeps_its_result_on_the_normal_screen(self):
         session = Session(self, *POPULATION, "--lanes", "8", "--epochs", "40", rows=12)
@@ -265,7 +265,7 @@ class Endings(unittest.TestCase):
             session.process.send_signal(number)
             self.assertEqual(session.finish(), code)
 
-    def test_a_second_ctrl_c_ends_it_at_once(self):
+    def test_a_second_ctrl_c_after_a_second_ends_it_at_once(self):
         # A step of minutes, so that the first one cannot be followed.
         session = Session(self, "train", "population", "--devices", "cpu", "--host", "cifar_wide", "--lanes", "16", "--batch", "1000",
                           "--synthetic-train", "1200", "--synthetic-test", "20", *ENDLESS)
@@ -276,6 +276,7 @@ class Endings(unittest.TestCase):
         session.type(b"q")  # a key is no second signal
         session.pump(0.3)
         self.assertIsNone(session.process.poll())
+        time.sleep(1.2)
         session.type(b"\x03")
         began = time.monotonic()
         self.assertEqual(session.finish(), 130)

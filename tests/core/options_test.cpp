@@ -206,8 +206,10 @@ TEST(Options, ValidateWhatWasSetInCode) {
   EXPECT_EQ(refusal([&] { validate(sample); }), "--rate: want a number of at least 0, got nan");
   sample.rate = 1;
   sample.mode = "";
+  EXPECT_EQ(refusal([&] { validate(sample, "job"); }), "job: \"mode\": want one of error, skip, got nothing");
+  sample.mode = "skp";
   EXPECT_EQ(refusal([&] { validate(sample, "job"); }),
-            "job: \"mode\": want one of error, skip, got nothing; the nearest valid one is skip");
+            "job: \"mode\": want one of error, skip, got skp; did you mean skip?");
 }
 
 TEST(Options, RefuseAListThatDeclaresANameTwice) {

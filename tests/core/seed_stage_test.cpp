@@ -50,13 +50,22 @@ SlotState removing() {
   return state;
 }
 
+// In the last step of its removal.
+SlotState arrived_at_zero() {
+  SlotState state = removing();
+  state.flags = kSlotRemoving | kSlotMoving;
+  state.amplitude = 0;
+  state.ramp_done = state.ramp_steps;
+  return state;
+}
+
 // Saved files and the policy's inputs hold these numbers.
 TEST(SeedStage, HasTheseValuesForEver) {
   for (size_t i = 0; i < kStages.size(); ++i) EXPECT_EQ(static_cast<size_t>(kStages[i]), i);
   EXPECT_EQ(kStages.size(), static_cast<size_t>(kNumSeedStages));
   EXPECT_EQ(static_cast<int>(SeedOp::kWait), 0);
   EXPECT_EQ(static_cast<int>(SeedOp::kGerminate), 1);
-  EXPECT_EQ(static_cast<int>(SeedOp::kSetAlphaTarget), 2);
+  EXPECT_EQ(static_cast<int>(SeedOp::kSetAmplitudeTarget), 2);
   EXPECT_EQ(static_cast<int>(SeedOp::kPrune), 3);
   EXPECT_EQ(static_cast<int>(SeedOp::kFossilize), 4);
   EXPECT_EQ(static_cast<int>(SeedOp::kAdvance), kNumSeedOps - 1);
@@ -101,9 +110,9 @@ TEST(SeedStage, FollowsExactlyTheDesignedTransitions) {
 
 TEST(SeedStage, AllowsExactlyTheDesignedOps) {
   const std::set<std::pair<SeedStage, SeedOp>> designed{
-      {kDormant, SeedOp::kGerminate}, {kGerminated, SeedOp::kPrune},       {kTraining, SeedOp::kAdvance},
-      {kTraining, SeedOp::kPrune},    {kBlending, SeedOp::kAdvance},       {kBlending, SeedOp::kPrune},
-      {kHolding, SeedOp::kFossilize}, {kHolding, SeedOp::kSetAlphaTarget}, {kHolding, SeedOp::kPrune},
+      {kDormant, SeedOp::kGerminate}, {kGerminated, SeedOp::kPrune},           {kTraining, SeedOp::kAdvance},
+      {kTraining, SeedOp::kPrune},    {kBlending, SeedOp::kAdvance},           {kBlending, SeedOp::kPrune},
+      {kHolding, SeedOp::kFossilize}, {kHolding, SeedOp::kSetAmplitudeTarget}, {kHolding, SeedOp::kPrune},
   };
   for (const SeedStage stage : kStages) {
     for (int i = 0; i < kNumSeedOps; ++i) {
@@ -175,7 +184,14 @@ TEST(SlotState, ShowsItsFault) {
       {"stage 9", SlotState{}, [](SlotState& s) { s.stage = static_cast<SeedStage>(9); }},
       {"blend operator 3", SlotState{}, [](SlotState& s) { s.blend_operator = BlendOperator{3}; }},
       {"curve 5", SlotState{}, [](SlotState& s) { s.curve = BlendCurve{5}; }},
-      {"unknown flags 0x4", sound(kHolding), [](SlotState& s) { s.flags = 4; }},
+      {"unknown flags 0x10", sound(kHolding), [](SlotState& s) { s.flags = 16; }},
+      {"moving amplitude after 0 of 5", sound(kHolding),
+       [](SlotState& s) {
+         s.flags = kSlotMoving;
+         s.ramp_done = 0;
+       }},
+      {"before BLENDING", sound(kTraining), [](SlotState& s) { s.flags = kSlotMoving; }},
+      {"removal", arrived_at_zero(), [](SlotState& s) { s.flags = kSlotRemoving; }},
       {"outside 0 to 1", sound(kHolding), [nan](SlotState& s) { s.amplitude = nan; }},
       {"outside 0 to 1", sound(kTraining), [](SlotState& s) { s.target = 1.5f; }},
       {"outside 0 to 1", sound(kTraining), [](SlotState& s) { s.ramp_start = -0.5f; }},

@@ -41,10 +41,11 @@ TEST_F(DatasetCacheTest, LoadsOnceHoweverManyThreadsAsk) {
   for (const auto& entry : entries) EXPECT_EQ(entry, entries.front());
 }
 
-TEST_F(DatasetCacheTest, LoadsAgainWhenTold) {
+TEST_F(DatasetCacheTest, LoadsAgainWhatWasCleared) {
   const auto first = cache_.ensure({.source = "a"}, empty_entry);
   EXPECT_EQ(cache_.ensure({.source = "a"}, empty_entry), first);
-  const auto second = cache_.ensure({.source = "a"}, empty_entry, Refresh::kYes);
+  EXPECT_EQ(cache_.clear({.source = "a"}), 1);
+  const auto second = cache_.ensure({.source = "a"}, empty_entry);
   EXPECT_NE(second, first);
   EXPECT_EQ(cache_.ensure({.source = "a"}, empty_entry), second);
 }
@@ -72,7 +73,7 @@ TEST_F(DatasetCacheTest, SharesOneEntryBetweenSpellingsOfOnePlaceAlone) {
   const fs::path before = fs::current_path();
   fs::current_path(root);
   const auto key = [](const std::string& data, const std::string& device) {
-    SourceOptions source;
+    SourceConfig source;
     source.data = data;
     return dataset_key(source, {}, parse_device(device));
   };
@@ -85,24 +86,25 @@ TEST_F(DatasetCacheTest, SharesOneEntryBetweenSpellingsOfOnePlaceAlone) {
 }
 
 TEST_F(DatasetCacheTest, ToldApartByEveryOptionThatChangesWhatIsStored) {
-  const SourceOptions source;
+  const SourceConfig source;
   const DeviceName cpu;
   const DatasetKey plain = dataset_key(source, {}, cpu);
-  for (const auto& change : std::vector<std::function<void(ResidentOptions&)>>{
+  for (const auto& change : std::vector<std::function<void(ResidentConfig&)>>{
            [](auto& o) { o.validation = 5; }, [](auto& o) { o.validation_seed = 5; },
-           [](auto& o) { o.store = "float32"; }, [](auto& o) { o.memory_format = "contiguous"; },
-           [](auto& o) { o.residency = "host"; }}) {
-    ResidentOptions options;
+           [](auto& o) { o.store = Stored::kFloat32; },
+           [](auto& o) { o.memory_format = MemoryFormat::kContiguous; },
+           [](auto& o) { o.residency = WantedResidency::kHost; }}) {
+    ResidentConfig options;
     change(options);
     EXPECT_NE(dataset_key(source, options, cpu), plain);
   }
-  SourceOptions seeded;
+  SourceConfig seeded;
   seeded.data_seed = 1;
   EXPECT_NE(dataset_key(seeded, {}, cpu), plain);
 }
 
 TEST_F(DatasetCacheTest, LoadsTheEmbeddedDataset) {
-  SourceOptions source;
+  SourceConfig source;
   source.synthetic_train = 50;
   source.synthetic_test = 10;
   const auto data = cache_.ensure(source, {}, DeviceName{});

@@ -100,7 +100,7 @@ const std::vector<Shape>& shapes() {
       {image_spec(1, 1, 3), 2, 32},
       {image_spec(9, 3, 4), 31, 1, 37},
       {image_spec(33, 31, 2), 2, 13, 20},
-      {image_spec(64, 200, 5), 2, 3, 9},  // several tiles an image
+      {image_spec(64, 200, 5), 2, 3, 9},  // several tiles per image
       {{"depth", SampleType::kU16, 13, 11, 1}, 3, 5, 21},
       {{"depth", SampleType::kU16, 32, 32, 3}, 2, 9, 11},
       {image_spec(3, 5000, 4), 1, 2, 3},  // one row is longer than a tile
@@ -111,16 +111,16 @@ const std::vector<Shape>& shapes() {
 TEST(Gather, EqualsTorchForEverySizeTypeAndLayout) {
   for (const Shape& shape : shapes()) {
     const HostDataset dataset = small_dataset({shape.spec}, shape.num_samples, 1);
-    for (const char* layout : {"channels_last", "contiguous"}) {
+    for (const MemoryFormat layout : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous}) {
       for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-        ResidentOptions options{.validation = 0};
+        ResidentConfig options{.validation = 0};
         options.memory_format = layout;
         const auto data = testing::resident(dataset, options);
         for (const PlanKind kind : {PlanKind::kSplit, PlanKind::kOwn, PlanKind::kShared}) {
-          const GatherCall call = make_call(data->train, shape, kind, type, options.format(), c10::kCPU);
+          const GatherCall call = make_call(data->train, shape, kind, type, options.memory_format, c10::kCPU);
           gather_into(call);
           SCOPED_TRACE(fmt::format("{}x{}x{} {} lanes {}", shape.spec.height, shape.spec.width,
-                                   shape.spec.channels, shape.lanes, layout));
+                                   shape.spec.channels, shape.lanes, static_cast<int>(layout)));
           expect_matches_torch(call);
         }
       }
@@ -129,9 +129,9 @@ TEST(Gather, EqualsTorchForEverySizeTypeAndLayout) {
 }
 
 TEST(Gather, EqualsTorchForStoredFloats) {
-  for (const char* store : {"float32", "bfloat16"}) {
+  for (const Stored store : {Stored::kFloat32, Stored::kBFloat16}) {
     const Shape shape{image_spec(9, 8, 3), 3, 5, 40};
-    ResidentOptions options{.validation = 0};
+    ResidentConfig options{.validation = 0};
     options.store = store;
     const auto data = testing::resident(small_dataset({shape.spec}, shape.num_samples, 1), options);
     const GatherCall call =
@@ -144,8 +144,8 @@ TEST(Gather, EqualsTorchForStoredFloats) {
 TEST(Gather, GivesStoredFloatsTheBitsOfStoredIntegers) {
   const Shape shape{image_spec(9, 8, 3), 3, 5, 40};
   const HostDataset dataset = small_dataset({shape.spec}, shape.num_samples, 1);
-  ResidentOptions floats{.validation = 0};
-  floats.store = "float32";
+  ResidentConfig floats{.validation = 0};
+  floats.store = Stored::kFloat32;
   const auto a = testing::resident(dataset), b = testing::resident(dataset, floats);
   const auto from_bytes =
       make_call(a->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
@@ -233,28 +233,138 @@ TEST(Gather, NamesTheArgumentThatItRefuses) {
   EXPECT_ERROR(gather_into(bad), c10::Error, "fields[0]", "19", "20");
 }
 
+TEST(Gather, RefusesLanesAndPositionsThatThePlanDoesNotHave) {
+  const Shape shape{image_spec(4, 4, 3), 2, 3, 20};
+  const auto data = testing::resident(small_dataset({shape.spec}, shape.num_samples, 1));
+  const auto call = [&](PlanKind kind) {
+    return make_call(data->train, shape, kind, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+  };
+  GatherCall bad = call(PlanKind::kSplit);
+  bad.lane_ids = at::tensor({0, 2}, at::kLong);
+  EXPECT_ERROR(gather_into(bad), c10::Error, "lane_ids", "0 to 1", "got 2 at 1");
+  bad = call(PlanKind::kOwn);
+  bad.lane_ids = at::tensor({int64_t{-1}, int64_t{0}}, at::kLong);
+  EXPECT_ERROR(gather_into(bad), c10::Error, "lane_ids", "got -1 at 0");
+  bad = call(PlanKind::kOwn);
+  bad.position = at::tensor({int64_t{0}, int64_t{1} << 62}, at::kLong);
+  EXPECT_ERROR(gather_into(bad), c10::Error, "position", "4611686018427387904");
+  bad = call(PlanKind::kSplit);
+  bad.plan.group_lanes = int64_t{1} << 62;
+  EXPECT_ERROR(gather_into(bad), c10::Error, "batch", "group_lanes", "4611686018427387904");
+  bad = call(PlanKind::kOwn);
+  bad.labels_out[0] = bad.labels_out[0].slice(0, 0, 1).expand({2, 3});
+  EXPECT_ERROR(gather_into(bad), c10::Error, "labels_out", "contiguous", "[0, 1]");
+  bad = call(PlanKind::kOwn);
+  bad.labels_out[0] = at::Tensor();
+  EXPECT_ERROR(gather_into(bad), c10::Error, "labels_out[0]", "none");
+}
+
+TEST(Gather, CountsUpTheVersionsOfWhatItWrites) {
+  const Shape shape{image_spec(4, 4, 3), 2, 3, 20};
+  const auto data = testing::resident(small_dataset({shape.spec}, shape.num_samples, 1));
+  const GatherCall call =
+      make_call(data->train, shape, PlanKind::kOwn, at::kFloat, MemoryFormat::kChannelsLast, c10::kCPU);
+  const auto images = call.out[0]._version(), labels = call.labels_out[0]._version(),
+             mask = call.mask_out._version(), fields = call.fields[0]._version();
+  gather_into(call);
+  EXPECT_EQ(call.out[0]._version(), images + 1);
+  EXPECT_EQ(call.labels_out[0]._version(), labels + 1);
+  EXPECT_EQ(call.mask_out._version(), mask + 1);
+  EXPECT_EQ(call.fields[0]._version(), fields);
+}
+
+// Nobody waits for a device to see its lane ids and position: the kernel has no samples for what the plan
+// does not have, and writes zeros, labelled -100, masked out.
+TEST(GatherCuda, HasNoSamplesForLanesAndPositionsThatThePlanDoesNotHave) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const c10::Device device("cuda:0");
+  const Shape shape{image_spec(8, 8, 3), 6, 3, 40};
+  const auto data =
+      testing::resident(small_dataset({shape.spec}, shape.num_samples, 1), {.validation = 0}, device);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  for (const PlanKind kind : {PlanKind::kSplit, PlanKind::kOwn}) {
+    GatherCall call = make_call(data->train, shape, kind, at::kFloat, MemoryFormat::kChannelsLast, device);
+    gather_into(call);
+    const at::Tensor right = call.out[0][3].cpu(), labels = call.labels_out[0][3].cpu();
+    call.out[0].fill_(-77);
+    call.lane_ids = at::tensor({int64_t{-1}, kMost, kLeast, int64_t{3}, int64_t{1} << 40, int64_t{-6}},
+                               at::TensorOptions(at::kLong).device(device));
+    gather_into(call);
+    for (const int64_t lane : {0, 1, 2, 4, 5}) {
+      EXPECT_TRUE(call.out[0][lane].eq(0).all().item<bool>()) << lane;
+      EXPECT_TRUE(call.labels_out[0][lane].eq(-100).all().item<bool>()) << lane;
+      EXPECT_FALSE(call.mask_out[lane].any().item<bool>()) << lane;
+    }
+    EXPECT_TRUE(at::equal(call.out[0][3].cpu(), right));
+    EXPECT_TRUE(at::equal(call.labels_out[0][3].cpu(), labels));
+
+    call = make_call(data->train, shape, kind, at::kFloat, MemoryFormat::kChannelsLast, device);
+    for (const int64_t batch : {int64_t{-1}, kLeast, kMost, int64_t{1} << 61, int64_t{40}}) {
+      call.position = at::tensor({int64_t{3}, batch}, at::TensorOptions(at::kLong).device(device));
+      gather_into(call);
+      EXPECT_TRUE(call.out[0].eq(0).all().item<bool>()) << batch;
+      EXPECT_TRUE(call.labels_out[0].eq(-100).all().item<bool>()) << batch;
+      EXPECT_FALSE(call.mask_out.any().item<bool>()) << batch;
+    }
+  }
+}
+
+// Owned outputs whose sizes do not fit the lanes on the device: shorter ones are not written behind their
+// end, longer ones end in zeros labelled -100.
+TEST(GatherCuda, KeepsToTheSizesOfOwnedOutputs) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const c10::Device device("cuda:0");
+  const Shape shape{image_spec(8, 8, 3), 2, 4, 7};
+  const auto data =
+      testing::resident(small_dataset({shape.spec}, shape.num_samples, 1), {.validation = 0}, device);
+  const GatherCall whole =
+      make_call(data->train, shape, PlanKind::kSplit, at::kFloat, MemoryFormat::kChannelsLast, device);
+  gather_into(whole);  // 4 samples and 3
+  GatherCall owned = whole;
+  const at::TensorOptions options(device);
+  const at::Tensor images =
+      empty_images({9, 3, 8, 8}, MemoryFormat::kChannelsLast, options.dtype(at::kFloat));
+  images.fill_(-77);
+  const at::Tensor labels = at::full({9}, -7, options.dtype(at::kLong));
+  owned.out = {images.slice(0, 0, 2), images.slice(0, 4, 8)};
+  owned.labels_out = {labels.slice(0, 0, 2), labels.slice(0, 4, 8)};
+  owned.mask_out = at::Tensor();
+  gather_into(owned);
+  EXPECT_TRUE(at::equal(images.slice(0, 0, 2), whole.out[0][0].slice(0, 0, 2)));
+  EXPECT_TRUE(images.slice(0, 2, 4).eq(-77).all().item<bool>());
+  EXPECT_TRUE(at::equal(images.slice(0, 4, 7), whole.out[0][1].slice(0, 0, 3)));
+  EXPECT_TRUE(images[7].eq(0).all().item<bool>());
+  EXPECT_TRUE(images[8].eq(-77).all().item<bool>());
+  EXPECT_TRUE(at::equal(labels.slice(0, 0, 2), whole.labels_out[0][0].slice(0, 0, 2)));
+  EXPECT_TRUE(labels.slice(0, 2, 4).eq(-7).all().item<bool>());
+  EXPECT_EQ(labels[7].item<int64_t>(), -100);
+  EXPECT_EQ(labels[8].item<int64_t>(), -7);
+}
+
 // The CUDA kernel against the CPU one, bit for bit, over the same sizes.
 TEST(GatherCuda, EqualsTheCpuBitForBit) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   for (const Shape& shape : shapes()) {
     const HostDataset dataset = small_dataset({shape.spec, image_spec(6, 5, 1)}, shape.num_samples, 1);
-    for (const char* layout : {"channels_last", "contiguous"}) {
-      for (const char* residency : {"device", "host"}) {
-        ResidentOptions options{.validation = 0};
+    for (const MemoryFormat layout : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous}) {
+      for (const WantedResidency residency : {WantedResidency::kDevice, WantedResidency::kHost}) {
+        ResidentConfig options{.validation = 0};
         options.memory_format = layout;
         options.residency = residency;
         const auto on_cpu = testing::resident(dataset, options);
         const auto on_gpu = testing::resident(dataset, options, c10::Device("cuda:0"));
         for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
           for (const PlanKind kind : {PlanKind::kSplit, PlanKind::kOwn, PlanKind::kShared}) {
-            const auto want = make_call(on_cpu->train, shape, kind, type, options.format(), c10::kCPU);
-            auto got = make_call(on_gpu->train, shape, kind, type, options.format(), c10::Device("cuda:0"));
+            const auto want = make_call(on_cpu->train, shape, kind, type, options.memory_format, c10::kCPU);
+            auto got =
+                make_call(on_gpu->train, shape, kind, type, options.memory_format, c10::Device("cuda:0"));
             gather_into(want);
             if (kind == PlanKind::kOwn)
               got.position = got.position.to(c10::kCUDA);  // as a captured step reads it
             gather_into(got);
             SCOPED_TRACE(fmt::format("{}x{}x{} {} lanes {} {}", shape.spec.height, shape.spec.width,
-                                     shape.spec.channels, shape.lanes, layout, residency));
+                                     shape.spec.channels, shape.lanes, static_cast<int>(layout),
+                                     static_cast<int>(residency)));
             for (size_t f = 0; f < 2; ++f) ASSERT_TRUE(at::equal(got.out[f].cpu(), want.out[f]));
             ASSERT_TRUE(at::equal(got.labels_out[0].cpu(), want.labels_out[0]));
             ASSERT_TRUE(at::equal(got.mask_out.cpu(), want.mask_out));
@@ -267,16 +377,16 @@ TEST(GatherCuda, EqualsTheCpuBitForBit) {
 
 TEST(GatherCuda, EqualsTheCpuForStoredFloats) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  for (const char* store : {"float32", "bfloat16"}) {
+  for (const Stored store : {Stored::kFloat32, Stored::kBFloat16}) {
     const Shape shape{image_spec(9, 8, 3), 3, 5, 40};
-    ResidentOptions options{.validation = 0};
+    ResidentConfig options{.validation = 0};
     options.store = store;
     const HostDataset dataset = small_dataset({shape.spec}, shape.num_samples, 1);
     const auto on_cpu = testing::resident(dataset, options),
                on_gpu = testing::resident(dataset, options, c10::Device("cuda:0"));
     const auto want =
-        make_call(on_cpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.format(), c10::kCPU);
-    const auto got = make_call(on_gpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.format(),
+        make_call(on_cpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.memory_format, c10::kCPU);
+    const auto got = make_call(on_gpu->train, shape, PlanKind::kOwn, at::kBFloat16, options.memory_format,
                                c10::Device("cuda:0"));
     gather_into(want);
     gather_into(got);

@@ -10,6 +10,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <limits>
 #include <random>
 
 #include "espalier/data/iterator.h"
@@ -32,8 +33,8 @@ PlanOptions lanes(int64_t envs, int64_t batch, const char* device, PlanKind kind
           .seed = 5};
 }
 
-ResidentOptions placed(const char* residency) {
-  ResidentOptions options{.validation = 0};
+ResidentConfig placed(WantedResidency residency) {
+  ResidentConfig options{.validation = 0};
   options.residency = residency;
   return options;
 }
@@ -53,15 +54,16 @@ TEST(ResidentDatasetCuda, NeverHoldsTwoCopiesOfASplit) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const HostDataset host = small_dataset({image_spec(64, 64, 3)}, 8000, 800);
   at::globalContext().lazyInitDevice(c10::kCUDA);  // the allocator's statistics want it
-  for (const char* store : {"source", "float32", "bfloat16"}) {
-    ResidentOptions options;
+  for (const Stored store : {Stored::kAsSource, Stored::kFloat32, Stored::kBFloat16}) {
+    ResidentConfig options;
     options.store = store;
     c10::cuda::CUDACachingAllocator::emptyCache();
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
     const int64_t before = c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].current;
     const auto data = testing::resident(host, options, kGpu);
     const int64_t peak = c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].peak - before;
-    EXPECT_LE(static_cast<double>(peak), 1.05 * static_cast<double>(data->bytes())) << store;
+    EXPECT_LE(static_cast<double>(peak), 1.05 * static_cast<double>(data->bytes()))
+        << static_cast<int>(store);
     const auto on_cpu = testing::resident(host, options);
     EXPECT_TRUE(at::equal(data->train.fields[0].values.cpu(), on_cpu->train.fields[0].values));
     EXPECT_TRUE(at::equal(data->validation.labels.cpu(), on_cpu->validation.labels));
@@ -74,7 +76,7 @@ TEST(GatherIteratorCuda, GivesTheBatchesOfTheCpu) {
   const HostDataset host =
       small_dataset({image_spec(12, 9, 3), {"depth", SampleType::kU16, 5, 5, 1}}, 211, 30);
   const auto on_cpu = testing::resident(host);
-  for (const char* residency : {"device", "host"}) {
+  for (const WantedResidency residency : {WantedResidency::kDevice, WantedResidency::kHost}) {
     const auto on_gpu = testing::resident(host, placed(residency), kGpu);
     for (const PlanKind kind : {PlanKind::kSplit, PlanKind::kOwn}) {
       auto cpu_options = IteratorOptions::training(lanes(5, 7, "cpu", kind), at::kFloat);
@@ -91,7 +93,8 @@ TEST(GatherIteratorCuda, GivesTheBatchesOfTheCpu) {
           const auto c = owned.next();
           ASSERT_TRUE(b && c);
           for (size_t f = 0; f < 2; ++f) {
-            ASSERT_TRUE(at::equal(a->front().fields[f], b->front().fields[f].cpu())) << residency;
+            ASSERT_TRUE(at::equal(a->front().fields[f], b->front().fields[f].cpu()))
+                << static_cast<int>(residency);
             for (const EnvBatch& batch : *c) {
               const int64_t count = batch.labels.numel();
               EXPECT_TRUE(is_channels_last(batch.fields[f]));
@@ -109,7 +112,8 @@ TEST(GatherIteratorCuda, GivesTheBatchesOfTheCpu) {
 
 TEST(GatherIteratorCuda, GoesOnWhereItsStateWasTakenThoughBatchesWereMadeAhead) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  const auto data = testing::resident(small_dataset({image_spec(12, 9, 3)}, 211, 30), placed("host"), kGpu);
+  const auto data =
+      testing::resident(small_dataset({image_spec(12, 9, 3)}, 211, 30), placed(WantedResidency::kHost), kGpu);
   GatherIterator whole(IteratorOptions::training(lanes(2, 7, "cuda"), at::kFloat), {data}, Split::kTrain);
   whole.begin_epoch(1);
   for (int i = 0; i < 4; ++i) whole.next_stacked();
@@ -123,7 +127,7 @@ TEST(GatherIteratorCuda, GoesOnWhereItsStateWasTakenThoughBatchesWereMadeAhead) 
 
 TEST(GatherIteratorCuda, NeitherAllocatesNorWaitsOnceWarm) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  for (const char* residency : {"device", "host"}) {
+  for (const WantedResidency residency : {WantedResidency::kDevice, WantedResidency::kHost}) {
     const auto data = testing::resident(small_dataset({image_spec()}, 2000, 10), placed(residency), kGpu);
     GatherIterator iterator(IteratorOptions::training(lanes(8, 16, "cuda"), at::kBFloat16), {data},
                             Split::kTrain);
@@ -133,14 +137,14 @@ TEST(GatherIteratorCuda, NeitherAllocatesNorWaitsOnceWarm) {
     const NoHostWaits guard;
     while (iterator.next_stacked()) {
     }
-    EXPECT_EQ(num_allocations(), before) << residency;
+    EXPECT_EQ(num_allocations(), before) << static_cast<int>(residency);
   }
 }
 
 TEST(GatherIteratorCuda, LaunchesOneKernelABatchAndReplaysFromItsPosition) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const HostDataset host = small_dataset({image_spec(), {"depth", SampleType::kU16, 16, 16, 1}}, 500, 10);
-  const auto data = testing::resident(host, placed("device"), kGpu);
+  const auto data = testing::resident(host, placed(WantedResidency::kDevice), kGpu);
   GatherIterator iterator(IteratorOptions::training(lanes(4, 16, "cuda"), at::kBFloat16), {data},
                           Split::kTrain);
   GatherCall call = iterator.gather_call(0);
@@ -180,13 +184,12 @@ TEST(GatherIteratorCuda, LaunchesOneKernelABatchAndReplaysFromItsPosition) {
 }
 
 // Many consumers of random delay on streams of their own; every batch is copied out and compared at the end.
-void stress(const char* residency, int64_t num_batches) {
+void stress(WantedResidency residency, int64_t num_batches) {
   if (std::getenv("ESPALIER_FEW_SEEDS") != nullptr) num_batches /= 20;  // under compute-sanitizer
   const auto data =
       testing::resident(small_dataset({image_spec(8, 8, 1)}, 4000, 10), placed(residency), kGpu);
   auto options = IteratorOptions::training(lanes(2, 8, "cuda"), at::kFloat);
   options.ring_capacity = 4;
-  options.poison = Poison::kOn;
   GatherIterator iterator(options, {data}, Split::kTrain);
   std::vector<c10::cuda::CUDAStream> streams;
   for (int i = 0; i < 8; ++i) streams.push_back(c10::cuda::getStreamFromPool(false, 0));
@@ -207,6 +210,8 @@ void stress(const char* residency, int64_t num_batches) {
     batch.lease.wait_ready(stream);
     at::cuda::sleep(static_cast<int64_t>(random() % 20000));
     seen[i].copy_(batch.fields[0]);
+    // The next producer must come after this, on the device: else its batch would show it.
+    batch.fields[0].fill_(std::numeric_limits<double>::quiet_NaN());
     batch.lease.release(stream);
   }
   c10::cuda::device_synchronize();
@@ -224,22 +229,23 @@ void stress(const char* residency, int64_t num_batches) {
     for (const EnvBatch& batch : *batches) want[i][batch.env].copy_(batch.fields[0]);
   }
   torn = seen.ne(want).flatten(1).any(1).sum().item<int64_t>();
-  EXPECT_EQ(torn, 0) << "of " << num_batches << " batches, " << residency;
+  EXPECT_EQ(torn, 0) << "of " << num_batches << " batches, " << static_cast<int>(residency);
 }
 
 TEST(BatchRingCuda, GivesNoTornBatchToTenThousandSlowConsumers) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  stress("device", 10000);
+  stress(WantedResidency::kDevice, 10000);
 }
 
 TEST(BatchRingCuda, GivesNoTornBatchFromHostMemory) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  stress("host", 3000);
+  stress(WantedResidency::kHost, 3000);
 }
 
 TEST(GatherIteratorCuda, RecordsOwnedBatchesOnTheStreamThatConsumesThem) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  const auto data = testing::resident(small_dataset({image_spec()}, 512, 10), placed("device"), kGpu);
+  const auto data =
+      testing::resident(small_dataset({image_spec()}, 512, 10), placed(WantedResidency::kDevice), kGpu);
   GatherIterator iterator(IteratorOptions::training(lanes(1, 64, "cuda"), at::kFloat), {data}, Split::kTrain);
   iterator.begin_epoch(0);
   const auto stream = c10::cuda::getStreamFromPool(false, 0);

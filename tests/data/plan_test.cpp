@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -39,6 +40,56 @@ TEST(GatherPlan, NamesTheValueThatItRefuses) {
   options.env_devices = {"cuda:2"};
   options.num_cuda_devices = 2;
   EXPECT_ERROR(GatherPlan(options, 10), UsageError, "cuda:2", "2 CUDA device");
+}
+
+TEST(GatherPlan, SharesOnePassOutOverTheWorldWhateverTheDevices) {
+  PlanOptions one = on_cpu(PlanKind::kSplit, 4, 3);
+  one.split_by = SplitBy::kWorld;
+  PlanOptions many = one;
+  many.env_devices = {"cuda:1", "cuda:3", "cpu", "cuda:1"};
+  const GatherPlan alone(one, 40), dealt(many, 40);
+  EXPECT_EQ(alone.length(), dealt.length());
+  std::set<int64_t> seen;
+  for (int64_t env = 0; env < 4; ++env)
+    for (int64_t batch = 0; batch < alone.length(); ++batch) {
+      EXPECT_EQ(alone.samples(env, 2, batch), dealt.samples(env, 2, batch)) << env << ", " << batch;
+      for (const int64_t sample : dealt.samples(env, 2, batch))
+        EXPECT_TRUE(seen.insert(sample).second) << sample;
+    }
+  EXPECT_EQ(seen.size(), 36u);
+  many.split_by = SplitBy::kDevice;
+  EXPECT_NE(GatherPlan(many, 40).samples(1, 2, 0), alone.samples(1, 2, 0));
+}
+
+TEST(GatherPlan, RefusesSizesWhoseProductOverflows) {
+  // 2^61 times 8 lanes is 2^64, which 64 bits hold as 0: the length was a division by it.
+  EXPECT_ERROR(GatherPlan(on_cpu(PlanKind::kSplit, 8, int64_t{1} << 61), 10), UsageError,
+               "batch_size_per_env", "2305843009213693952", "8 environments");
+  EXPECT_ERROR(GatherPlan(on_cpu(PlanKind::kSplit, 2, int64_t{1} << 62), 10), UsageError,
+               "batch_size_per_env");
+  EXPECT_ERROR(GatherPlan(on_cpu(PlanKind::kOwn, 8, int64_t{1} << 61), 10), UsageError, "batch_size_per_env");
+  EXPECT_ERROR(GatherPlan(on_cpu(PlanKind::kShared, 1, std::numeric_limits<int64_t>::max()), 2), UsageError,
+               "batch_size_per_env");
+  EXPECT_ERROR(GatherPlan(on_cpu(PlanKind::kSplit, 1, 1), int64_t{1} << 62), UsageError, "num_samples");
+  // The largest that fit: one partial batch, and none behind it, whatever its number.
+  const GatherPlan largest(on_cpu(PlanKind::kSplit, 8, int64_t{1} << 56, LastBatch::kKeep), 10);
+  EXPECT_EQ(largest.length(), 1);
+  EXPECT_EQ(largest.counts(0), (std::vector<int64_t>{2, 2, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(largest.samples(0, 0, std::numeric_limits<int64_t>::max()), std::vector<int64_t>());
+  EXPECT_EQ(largest.samples(0, 0, -1), std::vector<int64_t>());
+  EXPECT_ERROR(largest.counts(-1), UsageError, "batch", "-1");
+}
+
+TEST(GatherPlan, HasNoSamplesForALaneOrABatchThatItDoesNotHave) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  for (const PlanKind kind : {PlanKind::kSplit, PlanKind::kOwn, PlanKind::kShared}) {
+    const LanePlan plan{.kind = kind, .num_samples = 29, .batch = 4, .group_lanes = 3};
+    for (const int64_t batch : {kLeast, int64_t{-1}, int64_t{8}, int64_t{29}, int64_t{1} << 61, kMost})
+      EXPECT_EQ(lane_range(plan, 0, batch).count, 0) << batch;
+    for (const int64_t lane : {kLeast, int64_t{-1}, int64_t{0xffffffff}, int64_t{1} << 62, kMost})
+      EXPECT_EQ(lane_range(plan, lane, 0).count, kind == PlanKind::kShared ? 4 : 0) << lane;
+    EXPECT_EQ(lane_range(plan, 3, 0).count, kind == PlanKind::kSplit ? 0 : 4);
+  }
 }
 
 TEST(GatherPlan, MakesCudaTheFirstDeviceBeforeGrouping) {
@@ -128,7 +179,7 @@ TEST(GatherPlan, TakesTheShortestDevicesLength) {
 TEST(GatherPlan, RefusesAHoleAmongTheEnvironments) {
   PlanOptions options = on_cpu(PlanKind::kSplit, 4, 2, LastBatch::kKeep);
   options.env_devices = {"cuda:0", "cuda:0", "cuda:1", "cuda:1"};
-  const GatherPlan plan(options, 5);  // the second batch has one sample a device: environments 0 and 2
+  const GatherPlan plan(options, 5);  // the second batch has one sample per device: environments 0 and 2
   EXPECT_EQ(plan.counts(0), (std::vector<int64_t>{2, 2, 2, 2}));
   EXPECT_ERROR(plan.counts(1), Error, "environment 2", "environment 1");
 }

@@ -22,6 +22,20 @@ at::Tensor host_sample(const HostField& field, int64_t i) {
   return at::from_blob(at, {spec.height, spec.width, spec.channels}, type).to(at::kInt).permute({2, 0, 1});
 }
 
+TEST(ResidentDataset, TakesTheValidationSplitThatItsSourceHas) {
+  HostDataset host = small_dataset({image_spec(4, 4, 1)}, 20, 5);
+  host.validation = small_dataset({image_spec(4, 4, 1)}, 7, 1).train;
+  const auto data = testing::resident(host, {});
+  EXPECT_EQ(data->train.num_samples(), 20) << "nothing is set aside besides";
+  EXPECT_EQ(data->validation.num_samples(), 7);
+  for (int64_t i = 0; i < 7; ++i)
+    EXPECT_TRUE(at::equal(data->validation.fields[0].values[i].to(at::kInt),
+                          host_sample(host.validation.fields[0], i)));
+  EXPECT_EQ(resident_bytes(host, {}), (20 + 7 + 5) * (16 + 8));
+  EXPECT_ERROR(testing::resident(host, {.validation = 3}), UsageError, "--validation 3", "of its own",
+               "7 samples");
+}
+
 TEST(ResidentDataset, KeepsChannelsLastIntegersForEveryField) {
   const HostDataset host = small_dataset({image_spec(5, 7, 3), {"depth", SampleType::kU16, 4, 3, 1}}, 40, 11);
   const auto data = testing::resident(host, {.validation = 8, .validation_seed = 3});
@@ -65,25 +79,26 @@ TEST(ResidentDataset, SetsATenthAsideUnlessTold) {
 TEST(ResidentDataset, HoldsTheSameValuesInEveryLayoutAndType) {
   const HostDataset host = small_dataset({image_spec(5, 7, 3), {"depth", SampleType::kU16, 4, 3, 2}}, 20, 3);
   const auto plain = testing::resident(host);
-  for (const char* layout : {"channels_last", "contiguous"}) {
-    for (const char* store : {"source", "float32", "bfloat16"}) {
-      ResidentOptions options{.validation = 0};
+  for (const MemoryFormat layout : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous}) {
+    for (const Stored store : {Stored::kAsSource, Stored::kFloat32, Stored::kBFloat16}) {
+      ResidentConfig options{.validation = 0};
       options.memory_format = layout;
       options.store = store;
       const auto data = testing::resident(host, options);
       for (size_t f = 0; f < 2; ++f) {
         const at::Tensor& values = data->train.fields[f].values;
-        EXPECT_TRUE(values.is_contiguous(torch_format(options.format())));
+        EXPECT_TRUE(values.is_contiguous(torch_format(options.memory_format)));
         const ResidentField& field = plain->train.fields[f];
         const auto affine = field.affine.to(at::kDouble);
         const at::Tensor raw = field.values.to(at::kInt).to(at::kDouble);
-        const at::Tensor want = options.store == "source"
+        const at::Tensor want = options.store == Stored::kAsSource
                                     ? raw
                                     : raw * affine[0].view({1, -1, 1, 1}) + affine[1].view({1, -1, 1, 1});
-        const at::Tensor rounded =
-            options.store == "source" ? want : want.to(at::kFloat).to(values.scalar_type()).to(at::kDouble);
-        EXPECT_TRUE(at::equal(values.to(options.store == "source" ? at::kInt : at::kDouble).to(at::kDouble),
-                              rounded));
+        const at::Tensor rounded = options.store == Stored::kAsSource
+                                       ? want
+                                       : want.to(at::kFloat).to(values.scalar_type()).to(at::kDouble);
+        EXPECT_TRUE(at::equal(
+            values.to(options.store == Stored::kAsSource ? at::kInt : at::kDouble).to(at::kDouble), rounded));
       }
     }
   }
@@ -104,10 +119,32 @@ TEST(ResidentDataset, UsesTheSourcesOwnMemoryOnTheCpuWhereNothingChanges) {
   EXPECT_EQ(data->train.fields[0].values.const_data_ptr(), host.train.fields[0].values.get());
 }
 
+// Whoever made it: a field shorter than its labels would be read behind its end.
+TEST(ResidentDataset, RefusesAFieldOfAnotherLengthThanItsLabels) {
+  for (const int64_t labels : {4, 9}) {
+    HostDataset host = small_dataset({image_spec(2, 3, 3)}, 5, 5);
+    host.train.labels.resize(static_cast<size_t>(labels), 0);
+    EXPECT_ERROR(testing::resident(host), Error, "field 'image' of the train split", "holds 90 bytes",
+                 fmt::format("{} samples", labels));
+  }
+  HostDataset host = small_dataset({image_spec(2, 3, 3)}, 5, 5);
+  host.test.fields[0].size_bytes = 0;  // as a caller leaves it who does not know of it
+  EXPECT_ERROR(testing::resident(host), Error, "the test split", "holds 0 bytes");
+  host = small_dataset({image_spec(2, 3, 3)}, 5, 5);
+  host.test.labels[3] = 10;
+  EXPECT_ERROR(testing::resident(host), Error, "label 10 of test sample 3");
+}
+
+TEST(ResidentDataset, CountsBytesThatDoNotFitAsTooMany) {
+  HostDataset host = small_dataset({image_spec(2, 3, 3)}, 5, 5);
+  host.train.fields[0].spec.height = int64_t{1} << 60;
+  EXPECT_EQ(resident_bytes(host, {}), std::numeric_limits<int64_t>::max());
+}
+
 TEST(ResidentDataset, TellsItsBytesBefore) {
   const HostDataset host = small_dataset({image_spec(5, 7, 3), {"depth", SampleType::kU16, 4, 3, 1}}, 40, 11);
-  for (const char* store : {"source", "float32", "bfloat16"}) {
-    ResidentOptions options;
+  for (const Stored store : {Stored::kAsSource, Stored::kFloat32, Stored::kBFloat16}) {
+    ResidentConfig options;
     options.store = store;
     EXPECT_EQ(resident_bytes(host, options), testing::resident(host, options)->bytes());
   }

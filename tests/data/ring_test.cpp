@@ -4,14 +4,14 @@
 #include <torch/torch.h>
 
 #include "espalier/core/error.h"
+#include "espalier/tensor/device.h"
 #include "tests/support/message.h"
 
 namespace espalier::data {
 namespace {
 
-RingOptions options(int64_t capacity, Poison poison = Poison::kOff) {
-  return {
-      .capacity = capacity, .lanes = 2, .batch = 3, .image_sizes = {{3, 4, 5}, {1, 2, 2}}, .poison = poison};
+RingOptions options(int64_t capacity) {
+  return {.capacity = capacity, .lanes = 2, .batch = 3, .image_sizes = {{3, 4, 5}, {1, 2, 2}}};
 }
 
 TEST(BatchRing, NamesItsCapacityWhenAllBatchesAreHeld) {
@@ -48,17 +48,6 @@ TEST(BatchRing, RefusesABatchThatWasReleased) {
   EXPECT_ERROR(lease.release(current_stream(c10::kCPU)), Error, "released");
 }
 
-TEST(BatchRing, PoisonsWhatIsReleasedSoThatALateUseShows) {
-  BatchRing ring(options(1, Poison::kOn));
-  auto lease = ring.acquire(current_stream(c10::kCPU));
-  const at::Tensor field = lease.buffers().fields[0], labels = lease.buffers().labels;
-  field.fill_(1);
-  labels.fill_(1);
-  lease.release(current_stream(c10::kCPU));
-  EXPECT_TRUE(field.isnan().all().item<bool>());
-  EXPECT_TRUE(labels.eq(-1).all().item<bool>());
-}
-
 TEST(BatchRing, OutlivesItsLeasesAndTheyIt) {
   auto ring = std::make_unique<BatchRing>(options(1));
   auto lease = ring->acquire(current_stream(c10::kCPU));
@@ -80,6 +69,22 @@ TEST(BatchRing, StartsEveryLaneOn256BytesAndCountsItsBytes) {
   }
   bytes += static_cast<int64_t>(lease.buffers().labels.nbytes() + lease.buffers().mask.nbytes());
   EXPECT_EQ(ring_bytes(chosen), 2 * bytes);
+}
+
+TEST(BatchRing, RefusesSizesWhoseProductOverflows) {
+  for (const auto& [lanes, batch] : {std::pair{int64_t{8}, int64_t{1} << 61},
+                                     {int64_t{1} << 40, int64_t{1} << 40},
+                                     {int64_t{-1}, int64_t{4}},
+                                     {int64_t{2}, std::numeric_limits<int64_t>::max()}}) {
+    RingOptions chosen = options(2);
+    chosen.lanes = lanes;
+    chosen.batch = batch;
+    EXPECT_EQ(ring_bytes(chosen), std::numeric_limits<int64_t>::max());
+    EXPECT_ERROR(BatchRing{chosen}, UsageError, "ring", std::to_string(batch), "do not fit in memory");
+  }
+  RingOptions chosen = options(2);
+  chosen.image_sizes[0] = {3, 4};
+  EXPECT_ERROR(BatchRing{chosen}, UsageError, "image_sizes", "2 numbers");
 }
 
 }  // namespace

@@ -5,25 +5,27 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
 #include "espalier/data/resident.h"
 #include "espalier/data/sources/host_dataset.h"
 
 namespace espalier::data::testing {
 
 inline HostField random_field(const FieldSpec& spec, int64_t num_samples, uint64_t seed) {
-  const int64_t bytes = num_samples * spec.bytes_per_sample();
-  auto values = allocate_host(bytes + 16);
+  NewField made = allocate_field(spec, num_samples);
+  const int64_t bytes = made.field.size_bytes;
   for (int64_t at = 0; at < bytes; at += 4) {
     const uint32_t word = philox4x32(seed, static_cast<uint32_t>(at), 0, 0, 0)[0];
-    std::memcpy(values.get() + at, &word, static_cast<size_t>(std::min<int64_t>(4, bytes - at)));
+    std::memcpy(made.values.get() + at, &word, static_cast<size_t>(std::min<int64_t>(4, bytes - at)));
   }
-  return {spec, values};
+  return made.field;
 }
 
 // Label i is i modulo 10, so a label tells a sample apart from its neighbours.
-inline HostDataset small_dataset(const std::vector<FieldSpec>& specs, int64_t num_train, int64_t num_test) {
+inline HostDataset small_dataset(std::vector<FieldSpec> specs, int64_t num_train, int64_t num_test) {
   HostDataset dataset;
+  for (size_t f = 1; f < specs.size(); ++f)
+    if (specs[f].name == specs[0].name) specs[f].name += std::to_string(f);  // names must differ
   dataset.origin = "test";
   dataset.class_names.resize(10, "class");
   uint64_t seed = 1;
@@ -41,7 +43,7 @@ inline FieldSpec image_spec(int64_t height = 32, int64_t width = 32, int64_t cha
 }
 
 inline std::shared_ptr<const ResidentDataset> resident(const HostDataset& dataset,
-                                                       ResidentOptions options = {.validation = 0},
+                                                       ResidentConfig options = {.validation = 0},
                                                        c10::Device device = c10::kCPU) {
   return make_resident(dataset, options, device, {});
 }

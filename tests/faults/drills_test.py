@@ -37,8 +37,8 @@ def run(*arguments, **options):
     return subprocess.run(command(*arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **options)
 
 
-def start(*arguments):
-    return subprocess.Popen(command(*arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*arguments, **options):
+    return subprocess.Popen(command(*arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def must_succeed(*arguments):
@@ -134,12 +134,44 @@ def stopped_by_signals(folder):
             assert time.monotonic() - began < 5 * patience(), f"{name}, {number.name}: took too long"
             assert "--resume" in output, output
             results(run_dir)  # there is a checkpoint, and it can be read
-    process = start(*POPULATION, 100000, "--run-dir", folder / "twice")
-    wait_for_lines(process, folder / "twice", 1)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode == 130, process.returncode
+
+
+def signalled_twice_within_a_moment(folder):
+    """As `timeout` does it, to the process and then to its group: one signal, and the checkpoint is written."""
+    for attempt in range(100 if LARGE else 12):
+        run_dir = folder / f"twice_{attempt}"
+        process = start(*POPULATION, 100000, "--run-dir", run_dir, start_new_session=True)
+        wait_for_lines(process, run_dir, 1)
+        time.sleep(RANDOM.uniform(0, 0.05))
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.0005)
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass  # it has ended already
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 143, f"try {attempt + 1}: exit {process.returncode}: {errors}"
+        assert "--resume" in output, f"try {attempt + 1}: {output}"
+        results(run_dir)  # there is a checkpoint, and it can be read
+
+
+def signalled_again_after_a_second(folder):
+    """Who does not wait for the batch in hand asks again, after a second: it ends at once."""
+    # A batch of minutes, so that the first signal cannot be followed.
+    process = start("train", "population", "--devices", "cpu", "--host", "cifar_wide", "--lanes", 16, "--batch", 1000,
+                    "--synthetic-train", 1200, "--synthetic-test", 20, "--no-tui", "--run-dir", folder / "run")
+    while not (folder / "run" / "environment.json").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.2)
+    assert process.poll() is None, f"exit {process.returncode}: the first signal was followed too soon for this drill"
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    process.communicate(timeout=60)
+    assert process.returncode == 143, process.returncode
+    assert time.monotonic() - began < 1 * patience(), "the second signal took too long"
 
 
 def patience():
@@ -232,6 +264,13 @@ def another_run_in_the_directory(folder):
     refused(run(*POPULATION, 3, "--run-dir", run_dir), (2,), "epochs was 2, now 3")
     refused(run(*POPULATION, 2, "--run-dir", run_dir, "--seed", 9), (2,), "seed was 0, now 9")
     must_succeed(*POPULATION, 3, "--run-dir", run_dir, "--allow-change", "epochs")
+    # From now on the run has three, without being told again.
+    assert json.loads((run_dir / "config.json").read_text())["epochs"] == 3
+    changed = json.loads((run_dir / "environment.json").read_text())["sessions"][-1]["changed"]
+    assert changed == {"epochs": {"was": 2, "now": 3}}, changed
+    must_succeed("train", "population", "--resume", run_dir)
+    must_succeed(*POPULATION, 3, "--run-dir", run_dir)
+    refused(run(*POPULATION, 2, "--run-dir", run_dir), (2,), "epochs was 3, now 2")
     must_succeed(*POPULATION, 2, "--run-dir", run_dir, "--restart", "fresh", "--seed", 9)
     refused(run(*POPULATION, 2, "--resume", folder / "nowhere"), (2,), "nowhere")
 
@@ -268,7 +307,8 @@ def vanished_directory(folder):
     """Someone removes the run directory: said at the end at the latest, with a non-zero exit."""
     process = start(*POPULATION, 40, "--run-dir", folder / "run")
     wait_for_lines(process, folder / "run", 1)
-    shutil.rmtree(folder / "run")
+    while (folder / "run").exists():  # the run may put a file into a folder that is just being emptied
+        shutil.rmtree(folder / "run", ignore_errors=True)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1, f"exit {process.returncode}: {errors}"
     assert "lost" in errors or "was not written" in errors, errors
@@ -276,8 +316,8 @@ def vanished_directory(folder):
 
 def main():
     wanted = sys.argv[2:]
-    drills = [killed_at_random_moments, started_and_stopped_again_and_again, stopped_by_signals, two_in_one_directory,
-              damaged_files, another_run_in_the_directory, full_disk, vanished_directory]
+    drills = [killed_at_random_moments, started_and_stopped_again_and_again, stopped_by_signals, signalled_twice_within_a_moment,
+              signalled_again_after_a_second, two_in_one_directory, damaged_files, another_run_in_the_directory, full_disk, vanished_directory]
     print(f"seed {SEED}")
     for drill in drills:
         if wanted and drill.__name__ not in wanted:

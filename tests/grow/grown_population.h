@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "espalier/grow/population.h"
-#include "espalier/lanes/lane_gradients.h"
+#include "espalier/lanes/optim/gradients.h"
 #include "tests/grow/plain_network.h"
-#include "tests/lanes/lane_compare.h"
+#include "tests/lanes/compare.h"
 
 namespace espalier::grow::testing {
 
@@ -49,7 +49,7 @@ struct States {
 inline at::Tensor images_for(Population& population, int64_t batch, at::ScalarType type,
                              MemoryFormat format = MemoryFormat::kChannelsLast) {
   torch::manual_seed(17);
-  const CnnHostOptions& host = population.host().options();
+  const HostFrame& host = population.host().frame();
   const at::Tensor x = lanes::empty_lanes({host.lanes, batch, host.in_channels, host.height, host.width},
                                           at::TensorOptions(type), format);
   return x.copy_(at::randn(x.sizes(), at::kDouble));

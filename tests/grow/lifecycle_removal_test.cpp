@@ -45,6 +45,11 @@ TEST(LifecycleRemoval, RemovesOnASchedule) {
   EXPECT_EQ(life.at(0, 0).amplitude, 0.35f);
   EXPECT_EQ(life.advance(0, 0, healthy()).summary(),
             "G3 failed: stays (being removed), at_target (amplitude 0.35, target 0)");
+  // In the epoch in which it arrives it is still felt, batch by batch less.
+  EXPECT_TRUE(life.begin_epoch().empty());
+  EXPECT_TRUE(is_moving(life.at(0, 0)));
+  EXPECT_EQ(life.at(0, 0).amplitude, 0.0f);
+  EXPECT_EQ(fault_in(life.at(0, 0)), std::nullopt);
   const auto moves = life.begin_epoch();
   ASSERT_EQ(moves.size(), 1u);
   EXPECT_EQ(moves[0].from, kBlending);
@@ -60,7 +65,7 @@ TEST(LifecycleRemoval, RemovesOnAScheduleFromABlendThatArrived) {
   bring_to(life, kBlending);
   life.prune(0, 0, {.steps = 2});
   EXPECT_TRUE(is_removing(life.at(0, 0)));
-  EXPECT_EQ(stages_over(life, 2), (std::vector<SeedStage>{kBlending, kPruned}));
+  EXPECT_EQ(stages_over(life, 3), (std::vector<SeedStage>{kBlending, kBlending, kPruned}));
 }
 
 TEST(LifecycleRemoval, RefusesAScheduledRemovalInTheMiddleOfABlend) {

@@ -61,7 +61,7 @@ TEST(Lifecycle, AnswersEveryOperationInEveryStage) {
       {{kDormant, SeedOp::kGerminate}, kGerminated}, {{kGerminated, SeedOp::kPrune}, kPruned},
       {{kTraining, SeedOp::kAdvance}, kBlending},    {{kTraining, SeedOp::kPrune}, kPruned},
       {{kBlending, SeedOp::kAdvance}, kHolding},     {{kBlending, SeedOp::kPrune}, kPruned},
-      {{kHolding, SeedOp::kFossilize}, kFossilized}, {{kHolding, SeedOp::kSetAlphaTarget}, kHolding},
+      {{kHolding, SeedOp::kFossilize}, kFossilized}, {{kHolding, SeedOp::kSetAmplitudeTarget}, kHolding},
       {{kHolding, SeedOp::kPrune}, kPruned},
   };
   for (int s = 0; s < kNumSeedStages; ++s) {
@@ -85,7 +85,7 @@ TEST(Lifecycle, AnswersEveryOperationInEveryStage) {
         EXPECT_TRUE(life.act(1, action, healthy()).passed());
         EXPECT_EQ(life.at(1, 2).stage, expected->second);
         EXPECT_EQ(life.at(1, 2).steps_in_stage,
-                  stage == kHolding && op == SeedOp::kSetAlphaTarget ? before[5].steps_in_stage : 0);
+                  stage == kHolding && op == SeedOp::kSetAmplitudeTarget ? before[5].steps_in_stage : 0);
       }
     }
   }
@@ -158,18 +158,18 @@ TEST(Lifecycle, BlendsAtOnceWithATempoOfZero) {
 TEST(Lifecycle, RetargetsWhileHoldingFromWhereItIs) {
   Lifecycle life(small_options());
   bring_to(life, kHolding);
-  life.set_alpha_target(0, 0, {.target = 0.3f, .steps = 2, .blend_operator = BlendOperator::kGate});
+  life.set_amplitude_target(0, 0, {.target = 0.3f, .steps = 2, .blend_operator = BlendOperator::kGate});
   EXPECT_EQ(life.at(0, 0).stage, kHolding);
   EXPECT_EQ(life.at(0, 0).amplitude, 0.7f);
   EXPECT_EQ(life.at(0, 0).blend_operator, BlendOperator::kGate);
   run_epochs(life, 1);
   EXPECT_EQ(life.at(0, 0).amplitude, 0.5f);
   EXPECT_EQ(life.fossilize(0, 0, healthy()).summary(), "G5 failed: at_target (amplitude 0.5, target 0.3)");
-  life.set_alpha_target(0, 0, {.target = 1, .steps = 2});
+  life.set_amplitude_target(0, 0, {.target = 1, .steps = 2});
   EXPECT_EQ(life.at(0, 0).amplitude, 0.5f);
   run_epochs(life, 1);
   EXPECT_EQ(life.at(0, 0).amplitude, 0.75f);
-  life.set_alpha_target(0, 0, {.target = 0.5f});
+  life.set_amplitude_target(0, 0, {.target = 0.5f});
   EXPECT_EQ(life.at(0, 0).amplitude, 0.5f);
   EXPECT_TRUE(life.fossilize(0, 0, healthy()).passed());
 }
@@ -179,11 +179,11 @@ TEST(Lifecycle, RefusesTargetsAndRampsThatCannotBeMeant) {
   bring_to(life, kHolding);
   const auto before = copy_of(life.states());
   for (const float target : {0.0f, -1.0f, 1.5f, std::numeric_limits<float>::quiet_NaN()})
-    EXPECT_ERROR(life.set_alpha_target(0, 0, {.target = target}), UsageError, "lane 0, slot r0c0", "HOLDING",
-                 "target: want above 0 and at most 1", "PRUNE");
-  EXPECT_ERROR(life.set_alpha_target(0, 0, {.steps = -1}), UsageError, "SET_ALPHA_TARGET", "steps", "-1");
-  EXPECT_ERROR(life.set_alpha_target(0, 0, {.curve = BlendCurve{7}}), UsageError, "curve", "got 7");
-  EXPECT_ERROR(life.set_alpha_target(0, 0, {.blend_operator = BlendOperator{9}}), UsageError, "operator",
+    EXPECT_ERROR(life.set_amplitude_target(0, 0, {.target = target}), UsageError, "lane 0, slot r0c0",
+                 "HOLDING", "target: want above 0 and at most 1", "PRUNE");
+  EXPECT_ERROR(life.set_amplitude_target(0, 0, {.steps = -1}), UsageError, "SET_ALPHA_TARGET", "steps", "-1");
+  EXPECT_ERROR(life.set_amplitude_target(0, 0, {.curve = BlendCurve{7}}), UsageError, "curve", "got 7");
+  EXPECT_ERROR(life.set_amplitude_target(0, 0, {.blend_operator = BlendOperator{9}}), UsageError, "operator",
                "9");
   EXPECT_ERROR(life.prune(0, 0, {.steps = -3}), UsageError, "PRUNE", "steps", "-3");
   EXPECT_ERROR(life.act(0, {.op = SeedOp{6}}, healthy()), UsageError, "lane 0", "op: want 0 to 5, got 6");
@@ -224,6 +224,30 @@ TEST(Lifecycle, PutsALaneBackToASnapshot) {
   life.reset_lane(0);
   EXPECT_TRUE(same_bytes(life.lane_states(0), std::vector<SlotState>(3)));
   EXPECT_TRUE(same_bytes(life.lane_states(1), other));
+}
+
+TEST(Lifecycle, KeepsABarWhileSeedsComeAndGoUntilTheLaneBeginsAnew) {
+  Lifecycle life(small_options());
+  bring_to(life, kHolding, 0, 1);
+  life.bar(0, 1);
+  EXPECT_ERROR(life.act(0, {.op = SeedOp::kPrune, .slot = 1}, healthy()), UsageError, "PRUNE", "barred",
+               "WAIT");
+  EXPECT_ERROR(life.act(0, {.op = SeedOp::kSetAmplitudeTarget, .slot = 1, .target = 0.5f}, healthy()),
+               UsageError, "SET_ALPHA_TARGET", "barred");
+  EXPECT_EQ(life.at(0, 1).stage, kHolding);
+  life.prune(0, 1);  // by whoever must
+  for (int epoch = 0; epoch < 20; ++epoch) {
+    EXPECT_TRUE(is_barred(life.at(0, 1)));
+    EXPECT_FALSE(fault_in(life.at(0, 1)));
+    run_epochs(life, 1);
+  }
+  EXPECT_EQ(life.at(0, 1).stage, kDormant);
+  EXPECT_FALSE(may_choose(life.at(0, 1), SeedOp::kGerminate));
+  EXPECT_ERROR(life.act(0, {.op = SeedOp::kGerminate, .slot = 1, .blueprint = 6, .steps = 1}, healthy()),
+               UsageError, "GERMINATE", "barred");
+  EXPECT_TRUE(may_choose(life.at(0, 0), SeedOp::kGerminate)) << "another slot";
+  life.reset_lane(0);
+  EXPECT_TRUE(may_choose(life.at(0, 1), SeedOp::kGerminate));
 }
 
 TEST(Lifecycle, RefusesASnapshotThatIsNotSound) {

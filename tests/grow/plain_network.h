@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "espalier/core/seed_stage.h"
-#include "espalier/grow/blueprint.h"
-#include "espalier/grow/host_shape.h"
+#include "espalier/grow/host/shape.h"
+#include "espalier/grow/seeds/blueprint.h"
 
 namespace espalier::grow::testing {
 
@@ -39,25 +39,25 @@ inline at::Tensor plain_linear(const Named& v, const std::string& name, const at
   return at::linear(x, v[name + ".weight"], v[name + ".bias"]);
 }
 
-// The blueprints as seed_modules.h defines them, x: [B,C,H,W].
+// The blueprints as grow/seeds/modules.h defines them, x: [B,C,H,W].
 inline at::Tensor plain_seed(const std::string& blueprint, const Named& v, const at::Tensor& x) {
   if (blueprint == "noop") return x;
   if (blueprint == "norm") return x + at::tanh(v["mix"]) * (plain_norm(v, x) - x);
   if (blueprint == "attention") {
     const at::Tensor features = at::relu(plain_linear(v, "squeeze", x.mean({2, 3})));
-    return x * at::sigmoid(plain_linear(v, "excite", features)).unsqueeze(-1).unsqueeze(-1);
+    return x * 2 * at::sigmoid(plain_linear(v, "excite", features)).unsqueeze(-1).unsqueeze(-1);
   }
   if (blueprint == "depthwise") {
     const at::Tensor y = plain_conv(v, "pointwise", plain_conv(v, "depthwise", x, x.size(1)));
-    return at::relu(x + plain_norm(v, y));
+    return x + plain_norm(v, at::relu(y));
   }
   if (blueprint == "bottleneck")
     return x + plain_norm(v, plain_conv(v, "up", plain_conv(v, "conv", plain_conv(v, "down", x))));
   if (blueprint == "conv_small" || blueprint == "conv_light")
-    return x + at::relu(plain_norm(v, plain_conv(v, "conv", x)));
+    return x + plain_norm(v, at::relu(plain_conv(v, "conv", x)));
   if (blueprint == "conv_heavy") {
     const at::Tensor y = at::relu(plain_norm(v, plain_conv(v, "conv0", x), "norm0"));
-    return x + at::relu(plain_norm(v, plain_conv(v, "conv1", y), "norm1"));
+    return x + plain_norm(v, at::relu(plain_conv(v, "conv1", y)), "norm1");
   }
   throw std::logic_error("no plain " + blueprint);
 }

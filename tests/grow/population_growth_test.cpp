@@ -1,8 +1,8 @@
 #include "espalier/core/error.h"
-#include "espalier/grow/blend_gate.h"
+#include "espalier/grow/blend/gate.h"
 #include "espalier/grow/lifecycle.h"
 #include "espalier/grow/population.h"
-#include "espalier/lanes/lane_optim.h"
+#include "espalier/lanes/optim/optimizer.h"
 #include "tests/grow/grown.h"
 #include "tests/grow/grown_population.h"
 #include "tests/support/message.h"
@@ -204,6 +204,7 @@ TEST(PopulationGrowth, ChangesAmplitudesWithoutRebuildingAnything) {
   Grown grown(2);
   grown.states.at(1, 0) = seed_in(SeedStage::kBlending, kConvLight, 0.25f);
   grown.apply();
+  testing::randomise_seeds(grown.population);  // a fresh seed is the identity at any amplitude
   const auto leaf = group_named(grown.population, "r0c0.conv_light").parameters[0].parameter->value();
   const at::Tensor x = images_for(grown.population, 4, at::kFloat);
   const auto evaluate = [&] { return grown.population.forward(x, lanes::Mode::kEvaluate).detach(); };
@@ -246,31 +247,6 @@ TEST(PopulationGrowth, LaysEverythingOutChannelsLastFromGerminationOn) {
   expect_layout(grown.population);
 }
 
-TEST(PopulationGrowth, MovesSeedsWithTheHostToAnotherMemoryFormat) {
-  Grown grown(3, at::kDouble);
-  grown.states.at(1, 0) = seed_in(SeedStage::kHolding, kConvLight, 0.5f);
-  grown.apply();
-  const auto evaluate = [&](MemoryFormat format) {
-    return grown.population
-        .forward(images_for(grown.population, 4, at::kDouble, format), lanes::Mode::kEvaluate)
-        .detach();
-  };
-  const at::Tensor want = evaluate(MemoryFormat::kChannelsLast);
-  grown.population.set_memory_format(MemoryFormat::kContiguous);
-  EXPECT_EQ(grown.population.signature(), "moved 1x, r0c0.conv_light x1");
-  EXPECT_LE(lanes::testing::distance(evaluate(MemoryFormat::kContiguous), want), 1e-12);
-  grown.states.at(0, 1) = seed_in(SeedStage::kTraining, kConvLight);
-  grown.apply();
-  for (const ParameterGroup& group : grown.population.groups())
-    for (const auto& named : group.parameters)
-      if (named.parameter->value().dim() == 5) {
-        EXPECT_EQ(lanes::format_of(named.parameter->value()), MemoryFormat::kContiguous) << named.name;
-      }
-  grown.population.set_memory_format(MemoryFormat::kChannelsLast);
-  expect_same_bits(evaluate(MemoryFormat::kChannelsLast), want, "and back");
-  EXPECT_EQ(grown.population.host().door_conversions(), 0);
-}
-
 TEST(PopulationGrowth, CountsWhatGrewOnALane) {
   Grown grown(2);
   const int64_t bare = grown.population.num_parameters(0);
@@ -301,8 +277,9 @@ TEST(PopulationGrowth, FollowsALifecycleThroughAWholeLife) {
   epoch();
   life.prune(1, 2, {.steps = 2});
   for (int i = 0; i < 4; ++i) epoch();
-  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(signatures[i], "r1c0.conv_light x1") << i;
-  for (size_t i = 8; i < signatures.size(); ++i) EXPECT_EQ(signatures[i], "") << i;
+  // Both epochs of the removal feel it: in the second it arrives at 0, batch by batch.
+  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(signatures[i], "r1c0.conv_light x1") << i;
+  for (size_t i = 9; i < signatures.size(); ++i) EXPECT_EQ(signatures[i], "") << i;
 }
 
 TEST(PopulationGrowth, RefusesStatesThatItCannotHold) {

@@ -1,5 +1,5 @@
 #include "espalier/grow/population.h"
-#include "espalier/lanes/lane_optim.h"
+#include "espalier/lanes/optim/optimizer.h"
 #include "tests/grow/grown_population.h"
 
 namespace espalier::grow {

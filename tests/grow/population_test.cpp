@@ -1,7 +1,7 @@
 #include "espalier/grow/population.h"
 
 #include "espalier/core/error.h"
-#include "espalier/grow/blend_gate.h"
+#include "espalier/grow/blend/gate.h"
 #include "tests/grow/grown_population.h"
 #include "tests/support/message.h"
 
@@ -67,11 +67,6 @@ TEST(Population, EqualsPlainTorchWithSeedsInEveryStage) {
     options.memory_format = format;
     Grown grown(5, at::kDouble, options);
     grow_everything(grown.states);
-    // lane_conv2d takes 1x1 filters for channels-last whatever they are, and refuses them beside a contiguous
-    // x.
-    if (format == MemoryFormat::kContiguous)
-      for (SlotState& state : grown.states.all)
-        if (state.blueprint >= kDepthwise) state.blueprint = std::max<int32_t>(state.blueprint, kConvLight);
     grown.apply();
     randomise_seeds(grown.population);
     const at::Tensor x = images_for(grown.population, 4, at::kDouble, format);
@@ -85,7 +80,7 @@ TEST(Population, EqualsPlainTorchWithSeedsInEveryStage) {
         if (name.find("running") == std::string::npos) value.set_requires_grad(true);
     }
     const at::Tensor logits = run_step(grown.population, x);
-    EXPECT_EQ(grown.population.host().door_conversions(), 0);
+    EXPECT_EQ(grown.population.host().entry_conversions(), 0);
     torch::manual_seed(29);
     const at::Tensor weights = at::randn({4, 4}, at::kDouble);
     for (int64_t lane = 0; lane < 5; ++lane) {
@@ -156,6 +151,35 @@ TEST(Population, TakesAmplitudeZeroBySelection) {
   }
 }
 
+TEST(Population, IsTheSameWithAFreshSeedOfAnyKindAtAnyAmplitude) {
+  using enum BlendOperator;
+  for (int32_t kind = kNoop; kind <= kConvHeavy; ++kind)
+    for (const BlendOperator blend_operator : {kAdd, kMultiply, kGate})
+      for (const float amplitude : {0.1f, 0.7f, 1.0f}) {
+        SCOPED_TRACE(std::to_string(kind) + " " + name_of(blend_operator));
+        Grown grown(2);
+        const at::Tensor x = images_for(grown.population, 3, at::kFloat);
+        const at::Tensor bare = grown.population.forward(x, lanes::Mode::kEvaluate).detach();
+        for (const int64_t slot : {kR0c0, kR0c1, kR1c0})
+          grown.states.at(1, slot) = seed_in(SeedStage::kHolding, kind, amplitude, blend_operator);
+        grown.apply();
+        const at::Tensor logits = grown.population.forward(x, lanes::Mode::kEvaluate);
+        EXPECT_LE(distance(logits.detach(), bare), 1e-5 * largest(bare));
+        if (kind == kNoop) continue;
+        // Yet what it begins with is felt: a gradient reaches it.
+        double most = 0;
+        for (const auto& group : grown.population.groups()) {
+          if (group.slot < 0 || group.name.ends_with(".gate")) continue;
+          std::vector<at::Tensor> leaves;
+          for (const auto& named : group.parameters) leaves.push_back(named.parameter->value());
+          for (const at::Tensor& grad :
+               torch::autograd::grad({logits.square().sum()}, leaves, {}, true, false, true))
+            if (grad.defined()) most = std::max(most, largest(grad));
+        }
+        EXPECT_GT(most, 0);
+      }
+}
+
 TEST(Population, PassesLanesWithoutASeedUntouched) {
   Grown grown(4);
   grown.states.at(1, kR0c0) = seed_in(SeedStage::kHolding, kConvLight, 0.8f);
@@ -215,6 +239,7 @@ void seed_everywhere(Grown& grown, int64_t silenced) {
       grown.states.at(lane, slot) =
           seed_in(SeedStage::kHolding, lane == 2 ? kConvSmall : kConvLight, slot == silenced ? 0 : 0.5f);
   grown.apply();
+  randomise_seeds(grown.population);  // fresh ones are the identity: leaving them out changes nothing
 }
 
 at::Tensor logits_with_silenced(int64_t slot, const at::Tensor& x) {

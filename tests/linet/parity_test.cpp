@@ -9,16 +9,14 @@
 #include <filesystem>
 #include <sstream>
 
-#include "espalier/lanes/lane_gradients.h"
-#include "espalier/lanes/lane_loss.h"
-#include "espalier/lanes/tensor_file.h"
-#include "espalier/linet/linet.h"
+#include "espalier/lanes/head/loss.h"
+#include "espalier/lanes/optim/gradients.h"
+#include "espalier/linet/network.h"
+#include "espalier/tensor/tensor_file.h"
 #include "tests/support/cuda.h"
 
 namespace espalier::linet {
 namespace {
-
-using lanes::TensorFile;
 
 std::vector<int64_t> numbers(const std::string& text) {
   std::vector<int64_t> all;
@@ -59,16 +57,16 @@ Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format, at::D
                                                       {}, std::stod(file.metadata.at("label_smoothing")));
 
   torch::autograd::variable_list leaves(inputs.begin(), inputs.end());
-  const auto of_inputs = torch::autograd::grad({losses}, leaves, {at::ones_like(losses)},
-                                               /*retain_graph=*/true);
+  const auto grad_inputs = torch::autograd::grad({losses}, leaves, {at::ones_like(losses)},
+                                                 /*retain_graph=*/true);
   std::vector<lanes::LaneParameter*> parameters = lanes::without_names(net.parameters());
   lanes::lane_backward(losses, parameters);
 
   Step step;
   step.tensors["logits"] = out.logits.detach()[0];
   step.tensors["loss"] = losses.detach()[0];
-  for (size_t i = 0; i < of_inputs.size(); ++i)
-    step.tensors["grad.input." + std::to_string(i)] = of_inputs[i][0];
+  for (size_t i = 0; i < grad_inputs.size(); ++i)
+    step.tensors["grad.input." + std::to_string(i)] = grad_inputs[i][0];
   for (const StreamTensor& tensor : net.stream_tensors())
     step.tensors[(tensor.parameter ? "grad." : "after.") + tensor.name] =
         tensor.parameter ? tensor.gradient() : tensor.value();
@@ -79,7 +77,9 @@ Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format, at::D
 std::vector<std::filesystem::path> fixtures() {
   std::vector<std::filesystem::path> all;
   // Where it was built, or, for a program that was taken elsewhere, in the checkout that it runs in.
-  auto folder = std::filesystem::path(__FILE__).parent_path() / "fixtures";
+  std::filesystem::path folder =
+#include "linet_fixtures.inc"
+      ;
   if (!std::filesystem::exists(folder)) folder = "tests/linet/fixtures";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) all.push_back(entry.path());
   std::ranges::sort(all);
@@ -121,14 +121,14 @@ TEST(LinetParity, GivesEveryOutputGradientAndStatisticThatPyTorchDoes) {
   ASSERT_GE(fixtures().size(), 8u);
   for (const auto& path : fixtures()) {
     SCOPED_TRACE(path.filename());
-    expect_step(lanes::read_tensors(path.string()), MemoryFormat::kChannelsLast);
+    expect_step(read_tensors(path.string()), MemoryFormat::kChannelsLast);
   }
 }
 
 TEST(LinetParity, GivesTheSameInContiguousMemory) {
   for (const auto& path : fixtures()) {
     SCOPED_TRACE(path.filename());
-    expect_step(lanes::read_tensors(path.string()), MemoryFormat::kContiguous);
+    expect_step(read_tensors(path.string()), MemoryFormat::kContiguous);
   }
 }
 
@@ -136,7 +136,7 @@ TEST(LinetParityCuda, GivesEveryOutputGradientAndStatisticThatPyTorchDoes) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   for (const auto& path : fixtures()) {
     SCOPED_TRACE(path.filename());
-    expect_step(lanes::read_tensors(path.string()), MemoryFormat::kChannelsLast, at::Device(at::kCUDA, 0));
+    expect_step(read_tensors(path.string()), MemoryFormat::kChannelsLast, at::Device(at::kCUDA, 0));
   }
 }
 
@@ -162,9 +162,9 @@ TEST(LinetReference, IsAsExactAsPyTorchInBothTypes) {
     const std::string path = entry.path().string(), ending = ".float64.safetensors";
     if (!path.ends_with(ending)) continue;
     SCOPED_TRACE(path);
-    const TensorFile exact = lanes::read_tensors(path);
+    const TensorFile exact = read_tensors(path);
     const TensorFile narrow =
-        lanes::read_tensors(path.substr(0, path.size() - ending.size()) + ".float32.safetensors");
+        read_tensors(path.substr(0, path.size() - ending.size()) + ".float32.safetensors");
     expect_step(exact, MemoryFormat::kChannelsLast);
     const Step step = run(exact, at::kFloat, MemoryFormat::kChannelsLast, at::kCPU);
     const double rounding = rounding_of(exact, 1e-6);

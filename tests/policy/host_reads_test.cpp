@@ -8,7 +8,8 @@
 #include <string>
 
 #include "espalier/policy/acting.h"
-#include "espalier/policy/ppo.h"
+#include "espalier/policy/learn/ppo.h"
+#include "espalier/policy/reward/account.h"
 
 namespace espalier::policy {
 namespace {
@@ -93,7 +94,7 @@ TEST(PolicyHostReads, AreNoneFromTheMasksToTheDiagnosticsOfAnUpdate) {
                               .counts = flags({kLanes})});
   }
   const at::Tensor diagnostics = ppo.update(rollout);
-  EXPECT_EQ(diagnostics.sizes(), std::vector<int64_t>{kNumDiagnostics});
+  EXPECT_EQ(diagnostics.sizes(), std::vector<int64_t>{kNumUpdateValues});
   EXPECT_EQ(reads_seen, std::set<std::string>{});
 }
 
@@ -104,13 +105,25 @@ TEST(PolicyHostReads, AreNoneInAnEpisodeOfActing) {
       {.space = kSpace, .num_features = num_features(kSpace.num_slots), .encoder_size = 8, .hidden_size = 6});
   const Ppo ppo(network, sampler, {});
   Acting acting(network, rules, sampler, ppo.values(), {.lanes = kLanes, .episode_length = kSteps});
+  const RawObservation readings = empty_raw_observation({.lanes = kLanes, .space = kSpace});
+  const at::Tensor lost = at::zeros({kLanes}, at::kBool);
+  std::vector<std::unique_ptr<RewardAccount>> accounts;
+  for (const std::string_view rule : rewards().names())
+    accounts.push_back(std::make_unique<RewardAccount>(
+        std::string(rule), RewardFrame{.lanes = kLanes, .slots = kSpace.num_slots}));
 
   const ReadRecorder recorder;
-  for (const Playing playing : {Playing::kLearning, Playing::kSampling, Playing::kLikeliest}) {
-    acting.begin(3, playing);
+  for (const ActingMode mode : {ActingMode::kLearning, ActingMode::kSampling, ActingMode::kLikeliest}) {
+    acting.begin(3, mode);
+    for (const auto& account : accounts) account->begin();
     for (int64_t t = 0; t < kSteps; ++t) {
-      acting.act();
-      acting.settle();
+      for (const auto& account : accounts)
+        account->add(readings, acting.actions().select(1, 0), lost,
+                     t == 0            ? EpisodePart::kFirst
+                     : t + 1 == kSteps ? EpisodePart::kLast
+                                       : EpisodePart::kMiddle);
+      acting.act(readings, accounts.front()->frozen());
+      acting.finish_step(accounts.front()->reward());
     }
   }
   EXPECT_EQ(reads_seen, std::set<std::string>{});

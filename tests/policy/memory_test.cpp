@@ -5,7 +5,7 @@
 
 #include <ctime>
 
-#include "espalier/policy/ppo.h"
+#include "espalier/policy/learn/ppo.h"
 
 namespace espalier::policy {
 namespace {
@@ -92,7 +92,7 @@ class CueTask {
 TEST(PolicyMemorySlow, SolvesWithMemoryWhatStaysAtChanceWithout) {
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
-  const std::clock_t begin = std::clock();  // of this one thread: others may be busy too
+  const std::clock_t begin = std::clock();  // this one thread's: others may be busy too
   CueTask with(Memory::kKept, 1);
   int rounds = 0;
   double lately = 0;  // a running mean

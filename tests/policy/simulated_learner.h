@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "espalier/policy/checkpoint.h"
+#include "espalier/policy/reward/account.h"
 #include "tests/policy/simulated_population.h"
 
 namespace espalier::policy::testing {
@@ -17,7 +18,7 @@ class SimulatedLearner {
   struct Options {
     int64_t lanes = 32;
     int64_t steps = 25;
-    int64_t hidden_size = 64;  // of the encoder too
+    int64_t hidden_size = 64;  // the encoder's too
     int64_t rounds = 100;      // until entropy weights are the last ones
     uint64_t network_seed = 1;
     SimulatedPopulation::Worth worth = SimulatedPopulation::kSomeHelp;
@@ -37,7 +38,12 @@ class SimulatedLearner {
                   .seed = options.network_seed}),
         ppo_(network_, sampler_, options.ppo),
         acting_(network_, rules_, sampler_, ppo_.values(),
-                {.lanes = options.lanes, .episode_length = options.steps, .seed = 1}) {}
+                {.lanes = options.lanes, .episode_length = options.steps, .seed = 1}),
+        readings_(empty_raw_observation({.lanes = options.lanes, .space = SimulatedPopulation::kSpace})),
+        lost_(at::zeros({options.lanes}, at::kBool)),
+        account_(
+            "shaped",
+            {.lanes = options.lanes, .slots = SimulatedPopulation::kSlots, .gamma = options.ppo.gae.gamma}) {}
 
   SimulatedPopulation& population() { return population_; }
   std::vector<NamedTensor> state() const { return state_of(network_, ppo_, acting_); }
@@ -47,37 +53,44 @@ class SimulatedLearner {
   void learn(int64_t first, int64_t end) {
     for (int64_t round = first; round < end; ++round) {
       ppo_.set_progress(static_cast<double>(round) / static_cast<double>(options_.rounds));
-      play(static_cast<uint64_t>(round), round, Playing::kLearning);
+      play(static_cast<uint64_t>(round), round, ActingMode::kLearning);
       ppo_.update(acting_.rollout());
     }
   }
 
   // An episode by the policy. Returns [L] f32: undiscounted returns.
-  at::Tensor play(uint64_t seed, int64_t round, Playing playing) {
-    return play(seed, round, playing, [&](int64_t lane, std::span<const int64_t, kNumHeads> choice) {
+  at::Tensor play(uint64_t seed, int64_t round, ActingMode mode) {
+    return play(seed, round, mode, [&](int64_t lane, std::span<const int64_t, kNumHeads> choice) {
       population_.act(lane, to_seed_action(choice));
     });
   }
 
   // act(lane, choice): carries out what the policy chose, or something else, whose op it then puts there.
   template <class Act>
-  at::Tensor play(uint64_t seed, int64_t round, Playing playing, const Act& act) {
+  at::Tensor play(uint64_t seed, int64_t round, ActingMode mode, const Act& act) {
     population_.begin(seed);
-    acting_.begin(round, playing);
-    for (int64_t step = 0; step < options_.steps; ++step) {
+    acting_.begin(round, mode);
+    account_.begin();
+    at::Tensor returns = at::zeros({options_.lanes});
+    for (int64_t step = 0; step <= options_.steps; ++step) {
       population_.train_epoch();
-      population_.tell(acting_.signs(), acting_.failed());
-      if (step > 0) acting_.settle();
-      acting_.act();
+      population_.tell(readings_, lost_);
+      account_.add(readings_, acting_.actions().select(1, 0), lost_,
+                   step == 0                ? EpisodePart::kFirst
+                   : step == options_.steps ? EpisodePart::kLast
+                                            : EpisodePart::kMiddle);
+      if (step > 0) {
+        acting_.finish_step(account_.reward());
+        returns += account_.reward().reward();
+      }
+      if (step == options_.steps) break;
+      acting_.act(readings_, account_.frozen());
       EXPECT_FALSE(acting_.illegal().any().item<bool>());
       int64_t* choices = acting_.actions().mutable_data_ptr<int64_t>();
       for (int64_t lane = 0; lane < options_.lanes; ++lane)
         act(lane, std::span<int64_t, kNumHeads>(choices + lane * kNumHeads, kNumHeads));
     }
-    population_.train_epoch();
-    population_.tell(acting_.signs(), acting_.failed());
-    acting_.settle();
-    return acting_.term_sums().sum(1);
+    return returns;
   }
 
  private:
@@ -88,6 +101,9 @@ class SimulatedLearner {
   PolicyNetwork network_;
   Ppo ppo_;
   Acting acting_;
+  RawObservation readings_;
+  at::Tensor lost_;  // [L] bool
+  RewardAccount account_;
 };
 
 }  // namespace espalier::policy::testing

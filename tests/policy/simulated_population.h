@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "espalier/core/philox.h"
+#include "espalier/core/random/philox.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/policy/observation.h"
+#include "espalier/policy/observe/observation.h"
 
 namespace espalier::policy::testing {
 
@@ -83,28 +83,28 @@ class SimulatedPopulation {
   }
 
   // failed: [L] bool: lost in this epoch.
-  void tell(const LaneSigns& signs, const at::Tensor& failed) const {
-    std::memcpy(signs.states.mutable_data_ptr(), lifecycle_.states().data(),
+  void tell(const RawObservation& readings, const at::Tensor& failed) const {
+    std::memcpy(readings.states.mutable_data_ptr(), lifecycle_.states().data(),
                 lifecycle_.states().size_bytes());
     for (int64_t lane = 0; lane < num_lanes(); ++lane) {
       const Lane& now = lanes_[static_cast<size_t>(lane)];
-      float* told = signs.lanes.mutable_data_ptr<float>() + lane * kNumLaneSigns;
-      const auto put = [&](LaneSign which, double value) {
+      float* told = readings.lanes.mutable_data_ptr<float>() + lane * kNumLaneReadings;
+      const auto put = [&](LaneReading which, double value) {
         told[static_cast<int>(which)] = static_cast<float>(value);
       };
-      put(LaneSign::kTrainLoss, -std::log(now.accuracy / 100));
-      put(LaneSign::kTrainAccuracy, std::min(1.0, now.accuracy / 100 + 0.03));
-      put(LaneSign::kValidationLoss, -std::log(now.accuracy / 100) + 0.1);
-      put(LaneSign::kValidationAccuracy, now.accuracy / 100);
-      put(LaneSign::kGradientNorm, 0.5);
-      put(LaneSign::kAddedParameters, now.added);
-      put(LaneSign::kBudgetUsed, now.added);
+      put(LaneReading::kTrainLoss, -std::log(now.accuracy / 100));
+      put(LaneReading::kTrainAccuracy, std::min(1.0, now.accuracy / 100 + 0.03));
+      put(LaneReading::kValidationLoss, -std::log(now.accuracy / 100) + 0.1);
+      put(LaneReading::kValidationAccuracy, now.accuracy / 100);
+      put(LaneReading::kGradientNorm, 0.5);
+      put(LaneReading::kAddedParameters, now.added);
+      put(LaneReading::kBudgetUsed, now.added);
       for (int64_t slot = 0; slot < kSlots; ++slot) {
-        float* seed = signs.slots.mutable_data_ptr<float>() + (lane * kSlots + slot) * kNumSlotSigns;
+        float* seed = readings.slots.mutable_data_ptr<float>() + (lane * kSlots + slot) * kNumSlotReadings;
         const auto& measured = now.contributions[static_cast<size_t>(slot)];
-        seed[static_cast<int>(SlotSign::kGradientNorm)] =
+        seed[static_cast<int>(SlotReading::kGradientNorm)] =
             holds_seed(lifecycle_.at(lane, slot).stage) ? 0.1f : NAN;
-        seed[static_cast<int>(SlotSign::kContributionPoints)] =
+        seed[static_cast<int>(SlotReading::kContributionPoints)] =
             measured ? static_cast<float>(*measured) : NAN;
       }
       failed.mutable_data_ptr<bool>()[lane] = now.fails;

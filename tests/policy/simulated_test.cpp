@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "espalier/train/controller.h"
+#include "espalier/train/control/controller.h"
 #include "tests/policy/simulated_learner.h"
 
 namespace espalier::policy {
@@ -22,20 +22,21 @@ constexpr uint64_t kHeldOut = 1'000'000;
 at::Tensor play_at_random(SimulatedLearner& learner, uint64_t seed) {
   SimulatedPopulation& population = learner.population();
   const auto controller =
-      train::make_controller("random", {.seed = seed, .blueprints = {1, 2, 3, 4, 5, 6, 7}});
-  return learner.play(seed, 0, Playing::kSampling, [&](int64_t lane, std::span<int64_t, kNumHeads> choice) {
-    train::LaneReport report{.lane = lane, .epoch = population.step()};
-    for (const SlotState& state : population.lifecycle().lane_states(lane))
-      report.slots.push_back({.state = state});
-    const SeedAction action = controller->decide({&report, 1})[0];
-    choice[0] = population.lost(lane) ? 0 : static_cast<int64_t>(action.op);
-    population.act(lane, action);
-  });
+      train::controllers().at("random").make({.seed = seed, .blueprints = {1, 2, 3, 4, 5, 6, 7}});
+  return learner.play(seed, 0, ActingMode::kSampling,
+                      [&](int64_t lane, std::span<int64_t, kNumHeads> choice) {
+                        train::LaneReport report{.lane = lane, .epoch = population.step()};
+                        for (const SlotState& state : population.lifecycle().lane_states(lane))
+                          report.slots.push_back({.state = state});
+                        const SeedAction action = controller->decide({&report, 1})[0];
+                        choice[0] = population.lost(lane) ? 0 : static_cast<int64_t>(action.op);
+                        population.act(lane, action);
+                      });
 }
 
 // An episode in which nothing is ever planted.
 at::Tensor play_waiting(SimulatedLearner& learner, uint64_t seed) {
-  return learner.play(seed, 0, Playing::kSampling,
+  return learner.play(seed, 0, ActingMode::kSampling,
                       [](int64_t, std::span<int64_t, kNumHeads> choice) { choice[0] = 0; });
 }
 
@@ -72,11 +73,11 @@ void expect_to_learn(const SimulatedLearner::Options& options) {
   for (uint64_t i = 0; i < kEpisodes; ++i) {
     random.push_back(play_at_random(learner, kHeldOut + i));
     waiting.push_back(play_waiting(learner, kHeldOut + i));
-    before.push_back(learner.play(kHeldOut + i, options.rounds, Playing::kSampling));
+    before.push_back(learner.play(kHeldOut + i, options.rounds, ActingMode::kSampling));
   }
   learner.learn(0, options.rounds);
   for (uint64_t i = 0; i < kEpisodes; ++i)
-    after.push_back(learner.play(kHeldOut + i, options.rounds, Playing::kLikeliest));
+    after.push_back(learner.play(kHeldOut + i, options.rounds, ActingMode::kLikeliest));
   const at::Tensor trained = at::cat(after);
   const double mean = trained.mean().item<double>();
   ::testing::Test::RecordProperty("trained", std::to_string(mean));

@@ -1,4 +1,4 @@
-"""scripts/install-deps: refuses an older torch by its version, and does nothing where all is there."""
+"""scripts/install-deps: refuses an older torch by its version, does nothing where all is there, leaves out what tests want."""
 
 import os
 import pathlib
@@ -30,6 +30,24 @@ class InstallDepsTest(unittest.TestCase):
         result = install_deps()
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout + result.stderr, "")
+
+    def test_leaves_out_what_only_tests_want_when_told_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # No package is there, and what would be installed is written down.
+            asked = pathlib.Path(folder) / "asked"
+            for name, text in (("dpkg-query", "true"), ("apt-get", f'echo "$@" >> {asked}'), ("sudo", 'exec "$@"')):
+                tool = pathlib.Path(folder) / name
+                tool.write_text(f"#!/bin/sh\n{text}\n")
+                tool.chmod(0o755)
+            packages = {}
+            for tests in ("on", "off"):
+                asked.unlink(missing_ok=True)
+                result = install_deps(PATH=f"{folder}:{os.environ['PATH']}", ESPALIER_TESTS=tests)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                packages[tests] = set(asked.read_text().split())
+        self.assertLessEqual({"zsh", "fish", "clang"}, packages["on"])
+        self.assertIn("build-essential", packages["off"])
+        self.assertFalse({"zsh", "fish", "clang", "chromium"} & packages["off"])
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/checkpoint_folder.h"
+#include "espalier/run/files/checkpoint_folder.h"
 
 namespace espalier::support {
 
 struct FinishedRun {
   std::vector<nlohmann::ordered_json> lines;  // without fields of time
-  nlohmann::ordered_json state;               // of the last checkpoint
+  nlohmann::ordered_json state;               // as in the last checkpoint
   std::map<std::string, std::vector<std::byte>> tensors;
 
   bool operator==(const FinishedRun&) const = default;
@@ -40,8 +40,8 @@ inline FinishedRun finished_run(const std::filesystem::path& path) {
   std::ifstream in(path / "metrics.jsonl");
   for (std::string line; std::getline(in, line);)
     run.lines.push_back(without_times(nlohmann::ordered_json::parse(line)));
-  const CheckpointFolder folder(path / "checkpoints");
-  const Checkpoint last = read_checkpoint(folder.path() / folder.names().back());
+  const run::CheckpointFolder folder(path / "checkpoints");
+  const run::Checkpoint last = run::read_checkpoint(folder.path() / folder.names().back());
   run.state = last.manifest["state"];
   for (const TensorEntry& entry : last.header.tensors) {
     const auto bytes = last.bytes_of(entry);

@@ -28,27 +28,31 @@ DATA = ["--synthetic-train", "60", "--synthetic-test", "20"]
 SMALL = [*DATA, "--synthetic-size", "8x8"]
 JOBS = {
     "host": ["train", "host", *SMALL, "--device", "cpu", "--epochs", "3", "--batch", "10"],
-    "population": ["train", "population", *SMALL, "--validation", "20", "--devices", "cpu", "--lanes", "3", "--epochs", "8",
-                   "--batch", "10", "--controller", "random"],
+    "population": ["train", "population", *SMALL, "--validation", "20", "--devices", "cpu", "--lanes", "3", "--epochs", "12",
+                   "--batch", "10", "--controller", "random", "--gate-training-steps", "0", "--embargo", "1"],
     "linet": ["train", "linet", "--data", "synthetic:rgbd", *DATA, "--device", "cpu", "--epochs", "2", "--batch", "20",
               "--width", "0.0625"],
     "ppo": ["train", "ppo", *SMALL, "--validation", "20", "--devices", "cpu", "--envs", "2", "--batch-per-env", "9",
             "--episode-length", "5", "--rounds", "3", "--encoder-size", "8", "--hidden-size", "8"],
+    "evaluate": ["evaluate", *SMALL, "--validation", "20", "--devices", "cpu", "--envs", "2", "--batch-per-env", "9", "--episode-length",
+                 "4", "--episodes", "2", "--controllers", "none,random"],
 }
-LANES = {"train_loss", "validation_loss", "train_accuracy", "validation_accuracy", "frontier"}
+LANES = {"train_loss", "validation_loss", "train_accuracy", "validation_accuracy", "gradient_norm", "frontier", "payoff"}
 CHARTS = {
-    "host": {"loss", "accuracy", "time/epoch"},
-    "population": {*LANES, "growth", "time/epoch"},
-    "linet": {"loss", "accuracy", "streams/share", "streams/validation_accuracy", "streams/gradient_norm", "confusion",
+    "host": {"loss", "accuracy", "gradient_norm", "learning_rate", "time/epoch"},
+    "population": {*LANES, "parameters", "learning_rate", "growth", "contributions", "choices", "planted", "time/epoch"},
+    "evaluate": {"evaluation", "evaluation/paired", "evaluation/return", "evaluation/parameters"},
+    "linet": {"loss", "accuracy", "gradient_norm", "learning_rate", "streams/share", "streams/validation_accuracy", "streams/gradient_norm", "confusion",
               "time/epoch"},
     "ppo": {*LANES, "charts/episodic_return", "rewards", "losses/entropy", "losses/approx_kl", "losses/clipfrac",
-            "losses/explained_variance", "losses/value_loss", "losses/policy_loss", "lanes/validation_accuracy",
+            "losses/explained_variance", "losses/value_loss", "losses/policy_loss", "losses/gradient_norm",
+            "charts/learning_rate", "lanes/validation_accuracy", "choices", "choices/step",
             "time/round", "time/SPS"},
 }
-# Of every chart: its name, how many marks it has, and whether it is told in words.
+# For every chart: its name, how many marks it has, and whether it is told in words.
 READ_CHARTS = """() => [...document.querySelectorAll('figure')].map((figure) => [
   figure.dataset.chart,
-  figure.querySelectorAll('path.line[d^=M], circle, rect[data-segment], rect.cell').length,
+  figure.querySelectorAll('path.line[d^=M], circle, rect[data-segment], rect[data-op], rect.bar, rect.cell').length,
   Boolean(figure.querySelector('svg[role=img][aria-label]')),
   figure.querySelector('svg').getBoundingClientRect().height])"""
 # Nothing is wider than the window, and no text leaves its chart.
@@ -150,8 +154,10 @@ class Commands(Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         head, *rows = result.stdout.splitlines()
         self.assertEqual([row.split()[0] for row in rows], ["host-new", "host-old"])
-        self.assertEqual(re.split(r"\s{2,}", rows[0]), ["host-new", "host", "stopped", "2 of 3 epochs", "50.00 %", "2.0 s"])
-        self.assertEqual(re.split(r"\s{2,}", rows[1]), ["host-old", "host", "finished", "2 of 3 epochs", "50.00 %", "25.00 %", "1 min 15 s"])
+        self.assertEqual(re.split(r"\s{2,}", rows[0])[:-1], ["host-new", "host", "stopped", "2 of 3 epochs", "50.00 %", "2.0 s"])
+        self.assertEqual(re.split(r"\s{2,}", rows[1])[:-1], ["host-old", "host", "finished", "2 of 3 epochs", "50.00 %", "25.00 %", "1 min 15 s"])
+        for row in rows:
+            self.assertRegex(row, r"  \d+(\.\d+)? (bytes|B|KiB)$")  # its size
         self.assertIn("no runs", run("runs", str(self.folder / "notes")).stdout)
 
     def test_each_has_help(self):
@@ -159,6 +165,14 @@ class Commands(Case):
             result = run(command, "--help")
             self.assertEqual(result.returncode, 0, command)
             self.assertIn(f"Usage: espalier {command} ", result.stdout)
+
+    def test_compare_shows_the_return_of_a_policy(self):
+        folders = [write_run(self.folder / name, epochs=0) for name in ("one", "two")]
+        for folder, value in zip(folders, (0.25, 0.5)):
+            with open(folder / "metrics.jsonl", "a") as metrics:
+                metrics.write(json.dumps({"kind": "round", "round": 1, "charts/episodic_return": value}) + "\n")
+        result = run("compare", *map(str, folders))
+        self.assertRegex(result.stdout, r"return of the policy +0\.250 +0\.500")
 
     def test_compare_shows_what_differs(self):
         one = write_run(self.folder / "one", batch=8, seed=1)
@@ -191,6 +205,79 @@ class Server(Case):
             self.assertEqual(watching.ask("/", "HEAD")[0].status, 200)
         self.assertEqual(watching.code, 130)
 
+    def half_sent(self, watching, count):
+        """So many connections whose requests never end."""
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", watching.port), timeout=20)
+            self.addCleanup(connection.close)
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
+
+    def asks_in_time(self, watching):
+        began = time.monotonic()
+        response, _ = watching.ask("/data")
+        self.assertEqual(response.status, 200)
+        self.assertLess(time.monotonic() - began, 3)
+
+    @needs_server
+    def test_half_sent_requests_hold_nobody_up(self):
+        with Watching(write_run(self.folder / "run")) as watching:
+            for _ in range(3):
+                self.half_sent(watching, 200)
+                self.asks_in_time(watching)
+            began = time.monotonic()
+        self.assertEqual(watching.code, 130)
+        self.assertLess(time.monotonic() - began, 5)
+
+    @needs_server
+    def test_half_sent_requests_leave_open_pages_alone(self):
+        folder = write_run(self.folder / "run")
+        with Watching(folder) as watching:
+            pages = []
+            for _ in range(24):
+                page = socket.create_connection(("127.0.0.1", watching.port), timeout=20)
+                self.addCleanup(page.close)
+                page.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                pages.append([page, page.recv(4096)])
+                self.assertIn(b"200 OK", pages[-1][1])
+            self.half_sent(watching, 200)
+            self.asks_in_time(watching)
+            time.sleep(1)
+            with open(folder / "metrics.jsonl", "a") as metrics:
+                metrics.write(json.dumps({**EPOCH, "epoch": 2}) + "\n")
+            for page, text in pages:
+                while text.count(b"event: change") < 2:  # the first tells what there was
+                    piece = page.recv(4096)
+                    self.assertTrue(piece, "the server closed a page's stream")
+                    text += piece
+
+    @needs_server
+    def test_headers_get_two_seconds_however_they_come(self):
+        with Watching(write_run(self.folder / "run")) as watching:
+            silent = socket.create_connection(("127.0.0.1", watching.port), timeout=0.25)
+            slow = socket.create_connection(("127.0.0.1", watching.port), timeout=0.25)
+            for connection in (silent, slow):
+                self.addCleanup(connection.close)
+            began = time.monotonic()
+            ended = {}
+            slow.sendall(b"GET / HTTP/1.1\r\nX: ")
+            while len(ended) < 2 and time.monotonic() - began < 10:
+                for name, connection in (("silent", silent), ("slow", slow)):
+                    if name in ended:
+                        continue
+                    try:
+                        if name == "slow":
+                            connection.sendall(b"x")
+                        closed = connection.recv(4096) == b""
+                    except socket.timeout:
+                        closed = False
+                    except OSError:
+                        closed = True
+                    if closed:
+                        ended[name] = time.monotonic() - began
+            for name in ("silent", "slow"):
+                self.assertGreater(ended.get(name, 0), 1.5, ended)
+                self.assertLess(ended[name], 5, ended)
+
     @needs_server
     def test_a_port_that_is_taken_is_named(self):
         folder = write_run(self.folder / "run")
@@ -212,6 +299,8 @@ class Pages(Case):
             if os.environ.get("ESPALIER_REQUIRE_BROWSER"):
                 raise RuntimeError(f"no {missing}, and ESPALIER_REQUIRE_BROWSER is set")
             raise unittest.SkipTest(f"no {missing}: pages are not opened")
+        cls.folder_of_runs = tempfile.TemporaryDirectory()
+        cls.runs = pathlib.Path(cls.folder_of_runs.name)
         cls.playwright = sync_playwright().start()
         cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
@@ -219,6 +308,7 @@ class Pages(Case):
     def tearDownClass(cls):
         cls.browser.close()
         cls.playwright.stop()
+        cls.folder_of_runs.cleanup()
 
     def open(self, url, width=1600, scheme="light"):
         page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -247,10 +337,19 @@ class Pages(Case):
             self.assertTrue(told, f"{name} has no words")
             self.assertGreater(height, 0, f"{name} has no height")
 
+    def run_of(self, job):
+        """A real run of the job, made once."""
+        folder = self.runs / job
+        if not folder.exists():
+            result = run(*JOBS[job], "--run-dir", str(folder))
+            self.assertEqual(result.returncode, 0, result.stderr)
+        return folder
+
+    def page_of(self, job):
+        return self.open((self.run_of(job) / "report.html").as_uri())
+
     def check_run(self, job):
-        folder = self.folder / job
-        result = run(*JOBS[job], "--run-dir", str(folder))
-        self.assertEqual(result.returncode, 0, result.stderr)
+        folder = self.run_of(job)
         self.assertEqual(run("report", str(folder)).returncode, 0)
         backgrounds = set()
         for width in (400, 1600):
@@ -270,8 +369,83 @@ class Pages(Case):
     def test_linet(self):
         self.check_run("linet")
 
+    def saved(self, page, chart, button):
+        """What a button of a chart downloads: its name and its bytes."""
+        with page.expect_download() as download:
+            page.locator(f"figure[data-chart={chart}] .save button", has_text=button).click()
+        return download.value.suggested_filename, pathlib.Path(download.value.path()).read_bytes()
+
+    def path_of(self, page, chart, style):
+        return page.locator(f"figure[data-chart={chart}] path.{style}").first.get_attribute("d")
+
+    def test_population(self):
+        self.check_run("population")
+
+    def test_population_answers_whether_growing_paid(self):
+        page = self.page_of("population")
+        lanes = [json.loads(line) for line in (self.run_of("population") / "metrics.jsonl").read_text().splitlines()]
+        results = [line for line in lanes if line["kind"] == "lane_result"]
+        self.assertEqual(len(results), 3)
+        kept = [line for line in results if line["seeds_kept"] > 0]
+        expected = "Lanes that kept seeds: .*; lanes that kept none: " if kept else "No lane kept a seed"
+        self.assertRegex(page.inner_text("#verdict"), expected)
+        rows = page.locator("#payoff tbody tr").all_inner_texts()
+        for line in results:
+            (row,) = [row for row in rows if row.startswith(f"lane {line['lane']}\t")]
+            self.assertEqual(row.split("\t")[1], f"{100 * line['test_accuracy']:.2f}\u202f%")
+            self.assertEqual(int(re.sub(r"\D", "", row.split("\t")[2])), line["parameters"])
+            self.assertEqual(row.split("\t")[3], str(line["seeds_kept"]))
+
+    def test_population_is_pinned_smoothed_zoomed_and_saved(self):
+        page = self.page_of("population")
+        whole = self.path_of(page, "train_loss", "mean")
+        page.select_option("#pin", "1")
+        self.assertEqual(page.locator("figure[data-chart=train_loss] path.lane.pinned[data-lane='1']").count(), 1)
+        self.assertIn("lane 1", page.inner_text("figure[data-chart=train_loss] .key"))
+        self.assertEqual(page.locator("#payoff tr.pinned").count(), 1)
+        page.locator("#payoff tr.pinned button").click()
+        self.assertEqual(page.locator(".pinned").count(), 0)
+
+        page.locator("#smooth").fill("0.9")
+        self.assertNotEqual(self.path_of(page, "train_loss", "mean:not(.faint)"), whole)
+        self.assertEqual(self.path_of(page, "train_loss", "mean.faint").count("L"), whole.count("L"))
+        page.locator("#smooth").fill("0")
+        self.assertEqual(self.path_of(page, "train_loss", "mean"), whole)
+
+        page.locator("figure[data-chart=train_loss] svg").scroll_into_view_if_needed()
+        box = page.locator("figure[data-chart=train_loss] svg").bounding_box()
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 70, steps=4)
+        page.mouse.up()
+        for chart in ("train_loss", "validation_accuracy"):  # all over the same axis
+            self.assertLess(self.path_of(page, chart, "mean").count("L"), whole.count("L") - 2)
+        page.locator("#tools .chip.zoom").click()
+        self.assertEqual(self.path_of(page, "train_loss", "mean"), whole)
+
+        name, csv = self.saved(page, "train_loss", "CSV")
+        self.assertEqual(name, "population-train_loss.csv")
+        lines = csv.decode().splitlines()
+        self.assertEqual(len(lines), 1 + 12)
+        self.assertRegex(lines[0], r"^epoch,lane 0,lane 1,lane 2,")
+        self.assertEqual(lines[12].split(",")[0], "12")
+        for chart in ("growth", "choices", "payoff"):
+            name, picture = self.saved(page, chart, "PNG")
+            self.assertEqual((name, picture[:8]), (f"population-{chart}.png", b"\x89PNG\r\n\x1a\n"))
+            self.assertGreater(len(picture), 3000)
+        self.assertEqual(self.complaints, [])
+
+    def test_evaluate_compares_controllers(self):
+        page = self.check_run("evaluate")
+        self.assertRegex(page.inner_text("#verdict"), r"none .*test accuracy; random .* 95.% interval .* against none: ")
+        self.assertEqual(page.locator("figure[data-chart=evaluation] circle:not(.mean)").count(), 8)
+        self.assertEqual(page.locator("figure[data-chart='evaluation/paired'] circle:not(.mean)").count(), 4)
+        self.assertEqual(page.locator("figure[data-chart=evaluation] path.interval").count(), 2)
+        self.assertIn("4 of 4", page.inner_text(".stats"))
+        self.assertRegex(run("runs", str(self.runs)).stdout, r"evaluate +evaluate +finished +4 of 4 episodes")
+
     def test_population_lights_a_lane_everywhere(self):
-        page = self.check_run("population")
+        page = self.page_of("population")
         box = page.locator("figure[data-chart=validation_loss] svg").bounding_box()
         for y in range(10, 190, 6):
             page.mouse.move(box["x"] + box["width"] / 2, box["y"] + y)
@@ -281,10 +455,12 @@ class Pages(Case):
         self.assertIn("lane", page.inner_text("#tip"))
         page.locator("figure[data-chart=train_loss] svg").focus()
         page.keyboard.press("ArrowLeft")
-        self.assertIn("epoch 7", page.inner_text("#tip"))
+        self.assertIn("epoch 11", page.inner_text("#tip"))
 
     def test_ppo_shows_the_round_that_is_chosen(self):
         page = self.check_run("ppo")
+        self.assertIn("In round 3", page.inner_text("#verdict"))
+        self.assertIn("share of the log of the legal choices", page.inner_text("figure[data-chart='losses/entropy']"))
         self.assertEqual(page.input_value("#round"), "3")
         before = page.locator("figure[data-chart=validation_loss] path.lane").first.get_attribute("d")
         page.select_option("#round", "1")

@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -10,6 +11,7 @@ import unittest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ServerAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
 
 LANES = 20
 EVERYTHING = {"scalars": 0, "histograms": 0, "images": 0, "tensors": 0}  # 0: no sampling
@@ -43,21 +45,21 @@ class TensorboardTest(unittest.TestCase):
 
     def test_scalars_are_those_of_the_lines(self):
         self.assertEqual(points(self.first.Scalars("losses/policy_loss")), [(4, 1), (8, 1), (12, 1)])
-        self.assertEqual(points(self.first.Scalars("lane/15/validation_accuracy")), [(step, 1) for step in range(1, 13)])
+        self.assertEqual(points(self.first.Scalars("validation_accuracy/lane_15")), [(step, 1) for step in range(1, 13)])
         self.assertEqual(points(self.first.Scalars("温 🌳/\"quoted\"\n")), [(0, 0.25)])
-        self.assertNotIn("lane/16/validation_accuracy", self.first.Tags()["scalars"])
+        self.assertNotIn("validation_accuracy/lane_16", self.first.Tags()["scalars"])
 
     def test_a_resumed_run_takes_back_what_came_later(self):
         again = [(step, 1) for step in range(1, 7)] + [(7, 2), (8, 2)]
-        self.assertEqual(points(self.whole.Scalars("lane/0/validation_accuracy")), again)
+        self.assertEqual(points(self.whole.Scalars("validation_accuracy/lane_00")), again)
         self.assertEqual(points(self.whole.Scalars("losses/policy_loss")), [(4, 1), (8, 2)])
         self.assertEqual(points(self.whole.Scalars("result/last_return")), [(8, 0.5)])
-        histograms = self.whole.Histograms("lanes/gradient_norm")
+        histograms = self.whole.Histograms("gradient_norm/lanes")
         self.assertEqual([(each.step, each.histogram_value.max) for each in histograms],
                          [(step, LANES * start) for step, start in again])
 
     def test_histograms_hold_all_lanes(self):
-        for event in self.first.Histograms("lanes/gradient_norm"):
+        for event in self.first.Histograms("gradient_norm/lanes"):
             value = event.histogram_value
             self.assertEqual((value.min, value.max, value.num, value.sum), (1, LANES, LANES, LANES * (LANES + 1) / 2))
             self.assertEqual(value.sum_squares, sum(i * i for i in range(1, LANES + 1)))
@@ -81,12 +83,22 @@ class TensorboardTest(unittest.TestCase):
     def test_every_tag_is_of_one_kind_to_the_server(self):
         kind = {tag: self.server.SummaryMetadata(tag).plugin_data.plugin_name for tag in self.server.Tags()["tensors"]}
         self.assertEqual(kind["losses/policy_loss"], "scalars")
-        self.assertEqual(kind["lanes/gradient_norm"], "histograms")
+        self.assertEqual(kind["gradient_norm/lanes"], "histograms")
         self.assertEqual(kind["images/3"], "images")
 
+    def test_curves_of_all_lanes_share_an_axis(self):
+        (event,) = {each.tensor_proto.string_val[0] for each in self.server.Tensors("custom_scalars__config__")}
+        layout = layout_pb2.Layout.FromString(event)
+        charts = {chart.title: list(chart.multiline.tag) for category in layout.category for chart in category.chart}
+        scalars = {tag for tag in self.server.Tags()["tensors"]
+                   if self.server.SummaryMetadata(tag).plugin_data.plugin_name == "scalars"}
+        self.assertEqual(len([tag for tag in scalars if re.match(charts["validation_accuracy"][0], tag)]), 16)
+        self.assertIn("train_loss", charts)
+        self.assertEqual(self.server.SummaryMetadata("custom_scalars__config__").plugin_data.plugin_name, "custom_scalars")
+
     def test_the_server_too_sees_a_resumed_run_without_a_zigzag(self):
-        for tag, steps in {"lane/0/validation_accuracy": [1, 2, 3, 4, 5, 6, 7, 8], "losses/policy_loss": [4, 8],
-                           "lanes/gradient_norm": [1, 2, 3, 4, 5, 6, 7, 8], "images/1": [0]}.items():
+        for tag, steps in {"validation_accuracy/lane_00": [1, 2, 3, 4, 5, 6, 7, 8], "losses/policy_loss": [4, 8],
+                           "gradient_norm/lanes": [1, 2, 3, 4, 5, 6, 7, 8], "images/1": [0]}.items():
             self.assertEqual([each.step for each in self.server.Tensors(tag)], steps, tag)
 
 

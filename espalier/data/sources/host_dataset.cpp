@@ -10,7 +10,8 @@
 #include <string_view>
 
 #include "espalier/core/error.h"
-#include "espalier/core/parallel.h"
+#include "espalier/core/machine/parallel.h"
+#include "espalier/core/size_product.h"
 
 namespace espalier::data {
 
@@ -65,14 +66,24 @@ void add_range(const Value* values, int64_t num_pixels, int64_t channels, std::v
 
 void check_spec(const FieldSpec& spec) {
   if (spec.name.empty()) fail("dataset: a field has no name; every field needs one");
-  int64_t product = bytes_of(spec.type);
-  for (const int64_t size : {spec.height, spec.width, spec.channels}) {
-    if (size < 1 || __builtin_mul_overflow(product, size, &product)) {
-      fail(
-          "dataset: field '{}' has size {}x{}x{}; height, width and channels must be at least 1 and fit in "
-          "memory",
-          spec.name, spec.height, spec.width, spec.channels);
-    }
+  if (checked_product({spec.height, spec.width, spec.channels, bytes_of(spec.type)}).value_or(0) < 1) {
+    fail(
+        "dataset: field '{}' has size {}x{}x{}; height, width and channels must be at least 1 and fit in "
+        "memory",
+        spec.name, spec.height, spec.width, spec.channels);
+  }
+}
+
+// Before anything reads the values by the number of samples.
+void check_size(const HostField& field, int64_t num_samples, const char* whose) {
+  check_spec(field.spec);
+  const int64_t expected = field.spec.size_bytes(num_samples);
+  if (num_samples > 0 && field.values == nullptr) {
+    fail("dataset: field '{}' of {} has no values for its {} samples", field.spec.name, whose, num_samples);
+  }
+  if (field.size_bytes != expected) {
+    fail("dataset: field '{}' of {} holds {} bytes, expected {}, {} samples of {} bytes, one a label",
+         field.spec.name, whose, field.size_bytes, expected, num_samples, field.spec.bytes_per_sample());
   }
 }
 
@@ -84,21 +95,30 @@ void check_split(const char* name, const HostSplit& split, int64_t num_classes) 
     if (!seen.insert(field.spec.name).second) {
       fail("dataset: the {} split has two fields named '{}'; names must differ", name, field.spec.name);
     }
-    int64_t size_bytes = 0;
-    if (__builtin_mul_overflow(split.num_samples(), field.spec.bytes_per_sample(), &size_bytes)) {
-      fail("dataset: field '{}' of the {} split is too large: {} samples of {} bytes", field.spec.name, name,
-           split.num_samples(), field.spec.bytes_per_sample());
-    }
-    if (split.num_samples() > 0 && field.values == nullptr) {
-      fail("dataset: field '{}' of the {} split has no values for its {} samples", field.spec.name, name,
-           split.num_samples());
-    }
   }
   for (size_t i = 0; i < split.labels.size(); ++i) {
     if (split.labels[i] < 0 || split.labels[i] >= num_classes) {
       fail("dataset: label {} of {} sample {} is out of range; expected 0 to {}", split.labels[i], name, i,
            num_classes - 1);
     }
+  }
+}
+
+void check_same_fields(const HostSplit& train, const HostSplit& other, const char* name) {
+  if (other.fields.size() != train.fields.size()) {
+    fail("dataset: train has {} fields and {} has {}; both splits need the same", train.fields.size(), name,
+         other.fields.size());
+  }
+  for (size_t i = 0; i < train.fields.size(); ++i) {
+    const FieldSpec& want = train.fields[i].spec;
+    const FieldSpec& got = other.fields[i].spec;
+    if (want != got) {
+      fail("dataset: field {} is '{}' {} {}x{}x{} in train and '{}' {} {}x{}x{} in {}; both must agree", i,
+           want.name, name_of(want.type), want.height, want.width, want.channels, got.name, name_of(got.type),
+           got.height, got.width, got.channels, name);
+    }
+    check_size(other.fields[i], other.num_samples(),
+               name == std::string_view("test") ? "the test split" : "the validation split");
   }
 }
 
@@ -110,6 +130,15 @@ int64_t bytes_of(SampleType type) {
 
 const char* name_of(SampleType type) {
   return type == SampleType::kU8 ? "uint8" : "uint16";
+}
+
+int64_t FieldSpec::size_bytes(int64_t num_samples) const {
+  const auto size = checked_product({num_samples, height, width, channels, bytes_of(type)});
+  if (!size) {
+    fail("dataset: field '{}': {} samples of {}x{}x{} {} do not fit in memory", name, num_samples, height,
+         width, channels, name_of(type));
+  }
+  return *size;
 }
 
 std::shared_ptr<std::byte> allocate_host(int64_t size_bytes) {
@@ -130,9 +159,15 @@ std::shared_ptr<std::byte> allocate_host(int64_t size_bytes) {
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
 }
 
+NewField allocate_field(const FieldSpec& spec, int64_t num_samples) {
+  const int64_t size_bytes = spec.size_bytes(num_samples);
+  std::shared_ptr<std::byte> values = allocate_host(size_bytes);
+  return {.values = values, .field = {.spec = spec, .values = values, .size_bytes = size_bytes}};
+}
+
 FieldStatistics compute_statistics(const HostField& field, int64_t num_samples) {
   const FieldSpec& spec = field.spec;
-  check_spec(spec);
+  check_size(field, num_samples, "statistics");
   const auto channels = static_cast<size_t>(spec.channels);
   FieldStatistics statistics{.mean = std::vector<double>(channels), .stddev = std::vector<double>(channels)};
   if (num_samples <= 0) return statistics;
@@ -176,27 +211,22 @@ void check_dataset(const HostDataset& dataset) {
   check_split("train", dataset.train, dataset.num_classes());
   check_split("test", dataset.test, dataset.num_classes());
 
+  if (dataset.has_validation()) check_split("validation", dataset.validation, dataset.num_classes());
+
   const size_t num_fields = dataset.train.fields.size();
-  if (dataset.test.fields.size() != num_fields) {
-    fail("dataset: train has {} fields and test has {}; both splits need the same", num_fields,
-         dataset.test.fields.size());
-  }
   if (dataset.statistics.size() != num_fields) {
     fail("dataset: statistics for {} fields, expected {}", dataset.statistics.size(), num_fields);
   }
+  check_same_fields(dataset.train, dataset.test, "test");
+  if (dataset.has_validation()) check_same_fields(dataset.train, dataset.validation, "validation");
   for (size_t i = 0; i < num_fields; ++i) {
     const FieldSpec& train = dataset.train.fields[i].spec;
-    const FieldSpec& test = dataset.test.fields[i].spec;
-    if (train != test) {
-      fail("dataset: field {} is '{}' {} {}x{}x{} in train and '{}' {} {}x{}x{} in test; both must agree", i,
-           train.name, name_of(train.type), train.height, train.width, train.channels, test.name,
-           name_of(test.type), test.height, test.width, test.channels);
-    }
     const auto channels = static_cast<size_t>(train.channels);
     if (dataset.statistics[i].mean.size() != channels || dataset.statistics[i].stddev.size() != channels) {
       fail("dataset: field '{}' has {} means and {} standard deviations, expected {}, one a channel",
            train.name, dataset.statistics[i].mean.size(), dataset.statistics[i].stddev.size(), channels);
     }
+    check_size(dataset.train.fields[i], dataset.train.num_samples(), "the train split");
   }
 }
 

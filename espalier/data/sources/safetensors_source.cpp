@@ -1,8 +1,9 @@
 // safetensors:FILE, the form that loads without a pass over the pixels.
 //
-// Tensors: train.<field>, test.<field> [N,H,W,C] U8 or U16; train.labels, test.labels [N] I64. Metadata, each
+// Tensors: train.<field>, test.<field> [N,H,W,C] U8 or U16; train.labels, test.labels [N] I64; and the same
+// under validation. where the data has such a split of its own. Metadata, each
 // a string that holds a JSON array: class_names; fields (their order; without it, that of the file);
-// mean.<field> and std.<field>, one number a channel (without them they are computed). Anything else in the
+// mean.<field> and std.<field>, one number per channel (without them they are computed). Anything else in the
 // metadata is ignored, any other tensor is refused.
 #include <algorithm>
 #include <cstring>
@@ -15,9 +16,9 @@
 #include <utility>
 
 #include "espalier/core/error.h"
-#include "espalier/core/mapped_file.h"
-#include "espalier/core/safetensors.h"
-#include "espalier/core/utf8.h"
+#include "espalier/core/files/mapped.h"
+#include "espalier/core/files/safetensors.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/data/sources/source.h"
 
 namespace espalier::data {
@@ -99,6 +100,8 @@ class DatasetReader {
     for (const auto& tensor : header_.tensors) check_belongs(tensor.name, fields);
     dataset.train = read_split("train", fields, dataset.num_classes());
     dataset.test = read_split("test", fields, dataset.num_classes());
+    if (tensors_.contains("validation.labels"))
+      dataset.validation = read_split("validation", fields, dataset.num_classes());
     for (const auto& field : dataset.train.fields) {
       dataset.statistics.push_back(read_statistics(field, dataset.train.num_samples()));
     }
@@ -131,12 +134,14 @@ class DatasetReader {
     const size_t dot = name.find('.');
     const std::string_view split = std::string_view(name).substr(0, dot);
     const std::string_view rest = dot == std::string::npos ? "" : std::string_view(name).substr(dot + 1);
-    if ((split == "train" || split == "test") &&
+    if ((split == "train" || split == "test" ||
+         (split == "validation" && tensors_.contains("validation.labels"))) &&
         (rest == kLabels || std::find(fields.begin(), fields.end(), rest) != fields.end())) {
       return;
     }
     fail(
-        "{}: tensor {} is not part of a dataset; want train. or test. followed by labels or one of its "
+        "{}: tensor {} is not part of a dataset; want train., test. or validation. followed by labels or one "
+        "of its "
         "fields",
         path_, in_quotes(name));
   }
@@ -193,6 +198,7 @@ class DatasetReader {
                   .width = tensor.shape[2],
                   .channels = tensor.shape[3]};
     check_extents(tensor);
+    field.size_bytes = tensor.length_bytes;
     const std::byte* begin = file_.data.get() + tensor.offset_bytes;
     if (tensor.offset_bytes % bytes_of(field.spec.type) == 0) {
       field.values = std::shared_ptr<const std::byte>(file_.data, begin);

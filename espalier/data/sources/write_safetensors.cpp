@@ -4,8 +4,8 @@
 #include <span>
 
 #include "espalier/core/error.h"
-#include "espalier/core/safetensors_writer.h"
-#include "espalier/core/utf8.h"
+#include "espalier/core/files/safetensors_writer.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/data/sources/source.h"
 
 namespace espalier::data {
@@ -31,8 +31,11 @@ void write_safetensors(const HostDataset& dataset, const std::string& file, cons
   std::vector<Part> parts;
   Metadata metadata;
   std::vector<std::string> names;
-  for (const auto* split : {&dataset.train, &dataset.test}) {
-    const std::string prefix = split == &dataset.train ? "train." : "test.";
+  for (const auto* split : {&dataset.train, &dataset.validation, &dataset.test}) {
+    if (split == &dataset.validation && !dataset.has_validation()) continue;
+    const std::string prefix = split == &dataset.train  ? "train."
+                               : split == &dataset.test ? "test."
+                                                        : "validation.";
     parts.push_back({{prefix + "labels", StoredType::kI64, {split->num_samples()}},
                      reinterpret_cast<const std::byte*>(split->labels.data())});
     for (const auto& field : split->fields) {

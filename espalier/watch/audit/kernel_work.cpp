@@ -5,14 +5,14 @@
 namespace espalier::watch {
 namespace {
 
-struct Sign {
+struct NamedWork {
   std::string_view part;
   WorkKind kind;
 };
 
 // The first that a name contains decides. Ours are known by the struct that they are handed; cuDNN's and
 // cuBLAS's by the words that their names are made of.
-constexpr Sign kSigns[] = {
+constexpr NamedWork kNamedWork[] = {
     {"::NormArgs", WorkKind::kNorm},
     {"::ConvArgs", WorkKind::kConvolution},
     {"::ConvFold", WorkKind::kConvolution},
@@ -62,8 +62,8 @@ WorkKind work_of(std::string_view kernel) {
   const KernelKind moved = classify_kernel(kernel).kind;
   if (moved == KernelKind::kReformat) return WorkKind::kReformat;
   if (moved == KernelKind::kCopy) return WorkKind::kCopy;
-  for (const Sign& sign : kSigns)
-    if (kernel.find(sign.part) != std::string_view::npos) return sign.kind;
+  for (const NamedWork& named : kNamedWork)
+    if (kernel.find(named.part) != std::string_view::npos) return named.kind;
   return WorkKind::kOther;
 }
 

@@ -69,7 +69,7 @@ struct LayoutReport {
   std::string text() const;
 };
 
-// Of steps that were replayed from a graph, where no op tells what a copy was for: as many copies as ops
+// For steps that were replayed from a graph, where no op tells what a copy was for: as many copies as ops
 // explained in the same number of steps that ran eagerly are no conversions.
 int64_t replayed_conversions(const LayoutReport& replayed, const LayoutReport& eager);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "espalier/watch/audit/layout_audit.h"
-#include "espalier/watch/table.h"
+#include "espalier/watch/terminal/table.h"
 
 namespace espalier::watch {
 namespace {

@@ -1,8 +1,10 @@
 // Runs a few steps under Kineto and says where the host waited for the device, and what it copied back.
 //
 // Kept true: a wait is a call of the CUDA runtime that returns only when the device got somewhere: a
-// synchronisation of a stream, an event or the whole device, or a copy by cudaMemcpy, which ends in one.
-// Waits between devices, and copies from pinned memory that nobody waits for, are none.
+// synchronisation of a stream, an event or the whole device, a copy by cudaMemcpy, which ends in one, a copy
+// from or to pageable memory, which the driver stages, or memory given back to the driver. A pageable copy
+// and the synchronisation that torch puts right behind it are one wait. Waits between devices, and copies
+// from pinned memory that nobody waits for, are none. The CPU is no device to wait for: it is not audited.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,9 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace torch::autograd::profiler {
-struct ProfilerResult;
-}
+#include "espalier/watch/audit/host_trace.h"
 
 namespace espalier::watch {
 
@@ -29,22 +29,28 @@ struct HostWait {
 };
 
 struct SyncReport {
-  std::string device;
+  c10::Device device = c10::kCPU;
   int steps = 0;
   std::vector<HostWait> waits;  // the most frequent first
+  int64_t num_calls = 0;        // into the runtime, in the steps: 0 means that none was recorded
   int64_t num_copies_back = 0;  // from the device to the host
 
+  // Whether there is a device that the host could have waited for, and calls that were looked at.
+  bool is_audited() const { return !device.is_cpu() && num_calls > 0; }
   int64_t num_waits() const;
+  // A table of the waits and their number per step; a sentence where nothing was there to count.
   std::string text() const;
 };
 
-// Whether this call of the runtime makes the host wait.
+// Whether this call of the runtime makes the host wait, whatever it is given.
 bool is_host_wait(std::string_view runtime_call);
 
-// Of a recording by record_steps().
+// Reads a recording by record_steps().
 SyncReport read_waits(const torch::autograd::profiler::ProfilerResult& trace, c10::Device device, int steps);
+// Reads what ran within spans named kStepRange.
+SyncReport read_waits(const HostTrace& trace, c10::Device device, int steps);
 
-// Runs `step` `steps` times. The caller has warmed up. On the CPU there is nothing to wait for.
+// Runs `step` `steps` times. The caller has warmed up.
 SyncReport audit_sync(c10::Device device, int steps, const std::function<void()>& step);
 
 }  // namespace espalier::watch

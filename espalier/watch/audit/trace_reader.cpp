@@ -282,7 +282,7 @@ class TraceReader {
   const torch::autograd::profiler::ProfilerResult& trace_;
   std::unordered_map<uint64_t, const Result*> by_correlation_;
   std::map<std::pair<uint64_t, int64_t>, const Result*> makers_;  // by thread and sequence number
-  std::vector<const KinetoEvent*> marks_;                         // of ranges, on the device
+  std::vector<const KinetoEvent*> marks_;                         // ranges' marks on the device
   std::map<Key, OpUse> ops_;
   std::map<Key, Conversion> conversions_, mixed_;
   std::map<Key, KernelUse> kernels_;

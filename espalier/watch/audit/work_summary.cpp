@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "espalier/watch/audit/kernel_work.h"
-#include "espalier/watch/table.h"
+#include "espalier/watch/terminal/table.h"
 
 namespace espalier::watch {
 namespace {

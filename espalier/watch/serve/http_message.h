@@ -1,4 +1,4 @@
-// A request and its answer, free of any server: what site.h decides and http/ carries.
+// A request and its answer, free of any server: what responder.h decides and http/ carries.
 #pragma once
 
 #include <cstdint>

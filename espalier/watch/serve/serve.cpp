@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "espalier/core/error.h"
-#include "espalier/core/interrupt.h"
+#include "espalier/core/machine/interrupt.h"
 #include "espalier/watch/serve/http_server.h"
-#include "espalier/watch/serve/site.h"
+#include "espalier/watch/serve/responder.h"
 
 namespace espalier::watch {
 namespace {
@@ -83,18 +83,18 @@ std::string url_of(const std::string& host, int port) {
 
 void serve(const ServeOptions& options, const std::function<void(const std::string&)>& started) {
   const MakeServer make_server = load_server();
-  Site site(options.run, options.host);
+  RunResponder responder(options.run, options.host);
   check_address(options);
   const std::unique_ptr<HttpServer> server(
-      make_server({.answer = [&](const Request& request) { return site.answer(request); },
-                   .wait_for_change = [&](uint64_t seen) { return site.wait_for_change(seen); }}));
+      make_server({.answer = [&](const Request& request) { return responder.answer(request); },
+                   .wait_for_change = [&](uint64_t seen) { return responder.wait_for_change(seen); }}));
   const int port = server->bind(options.host, static_cast<int>(options.port));
   if (port < 0) fail("watch: cannot listen on port {} of {}", options.port, options.host);
   std::thread running([&] { server->run(); });
   started(url_of(options.host, port));
   while (pending_interrupt() == 0) {
     std::this_thread::sleep_for(kBetweenLooks);
-    site.refresh();
+    responder.refresh();
   }
   server->stop();
   running.join();

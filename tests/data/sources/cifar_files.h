@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/data/sources/cifar_format.h"
+#include "espalier/data/sources/cifar/format.h"
 #include "tests/support/temporary_folder.h"
 
 namespace espalier::data::testing {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "espalier/core/error.h"
+#include "espalier/data/sources/source.h"
 #include "tests/data/sources/messages.h"
 
 namespace espalier::data {
@@ -17,11 +18,10 @@ namespace {
 using namespace testing;
 
 HostField random_field(const FieldSpec& spec, int64_t num_samples, unsigned seed) {
-  const int64_t size = num_samples * spec.bytes_per_sample();
-  const std::shared_ptr<std::byte> values = allocate_host(size);
+  const NewField made = allocate_field(spec, num_samples);
   std::mt19937 random(seed);
-  for (int64_t i = 0; i < size; ++i) values.get()[i] = static_cast<std::byte>(random());
-  return {.spec = spec, .values = values};
+  for (int64_t i = 0; i < made.field.size_bytes; ++i) made.values.get()[i] = static_cast<std::byte>(random());
+  return made.field;
 }
 
 // The textbook's two passes, in long double.
@@ -114,9 +114,9 @@ TEST(HostDataset, StatisticsOfTheLargestValuesDoNotOverflow) {
   // 2304 x 2304 pixels in one sample: more rows of 16 than fit a uint32 sum of squares without a flush.
   for (const SampleType type : {SampleType::kU8, SampleType::kU16}) {
     const FieldSpec spec{.name = "x", .type = type, .height = 2304, .width = 2304, .channels = 1};
-    const std::shared_ptr<std::byte> values = allocate_host(spec.bytes_per_sample());
-    std::memset(values.get(), 0xff, static_cast<size_t>(spec.bytes_per_sample()));
-    const FieldStatistics statistics = compute_statistics({.spec = spec, .values = values}, 1);
+    const NewField made = allocate_field(spec, 1);
+    std::memset(made.values.get(), 0xff, static_cast<size_t>(spec.bytes_per_sample()));
+    const FieldStatistics statistics = compute_statistics(made.field, 1);
     EXPECT_EQ(statistics.mean[0], 1.0);
     EXPECT_EQ(statistics.stddev[0], 0.0);
   }
@@ -131,7 +131,7 @@ TEST(HostDataset, AcceptsWhatHoldsItsInvariants) {
   EXPECT_EQ(error_after([](HostDataset&) {}), "no error");
   EXPECT_EQ(error_after([](HostDataset& d) {
               d.test.labels.clear();
-              for (HostField& field : d.test.fields) field.values = nullptr;
+              for (HostField& field : d.test.fields) field = {.spec = field.spec};
             }),
             "no error");
 }
@@ -160,6 +160,33 @@ TEST(HostDataset, NamesWhatDoesNotHold) {
                   "statistics for 1 fields, expected 2");
   expect_contains(error_after([](HostDataset& d) { d.statistics[0].mean.pop_back(); }),
                   "2 means and 3 standard");
+}
+
+// Nine labels for four images: the memory behind them would be read.
+TEST(HostDataset, RefusesAFieldOfAnotherLengthThanItsLabels) {
+  expect_contains(error_after([](HostDataset& d) { d.train.labels = {0, 1, 1, 0, 1, 1, 0, 1, 0}; }),
+                  "field 'rgb' of the train split holds 54 bytes, expected 162, 9 samples of 18 bytes");
+  expect_contains(error_after([](HostDataset& d) { d.test.labels = {0, 1}; }),
+                  "field 'rgb' of the test split holds 54 bytes, expected 36");
+  expect_contains(error_after([](HostDataset& d) { d.train.fields[1].size_bytes -= 1; }),
+                  "field 'depth' of the train split holds 35 bytes, expected 36");
+  expect_contains(error_after([](HostDataset& d) { d.train.fields[1].size_bytes = 0; }), "holds 0 bytes");
+  const HostField four = small_dataset().train.fields[0];
+  expect_contains(error_of([&] { compute_statistics(four, 9); }), "holds 54 bytes, expected 162");
+  expect_contains(error_of([&] { compute_statistics(four, 1); }), "holds 54 bytes, expected 18");
+  expect_contains(error_of([&] { compute_statistics(four, -1); }), "-1 samples");
+  HostDataset long_labels = small_dataset();
+  long_labels.train.labels.resize(9, 0);
+  expect_contains(error_of([&] { write_safetensors(long_labels, "/nonexistent/x", {}); }), "expected 162");
+}
+
+TEST(HostDataset, RefusesSizesWhoseProductOverflows) {
+  const FieldSpec wide{.name = "w", .type = SampleType::kU16, .height = 65535, .width = 65535, .channels = 3};
+  EXPECT_EQ(wide.size_bytes(2), 2 * wide.bytes_per_sample());
+  for (const int64_t samples : {int64_t{1} << 30, int64_t{1} << 62, int64_t{-1}}) {
+    expect_contains(error_of([&] { allocate_field(wide, samples); }),
+                    "field 'w': " + std::to_string(samples) + " samples of 65535x65535x3 uint16");
+  }
 }
 
 TEST(HostDataset, TypesHaveNamesAndSizes) {

@@ -24,4 +24,18 @@ inline void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
+// What a reader says of damaged bytes: one line of bounded length, and it names the file.
+inline void expect_sentence(const std::string& error, const std::string& file) {
+  EXPECT_NE(error.find(file), std::string::npos) << "'" << file << "' is not in: " << error;
+  EXPECT_LE(error.size(), 1000u) << error;
+  for (const char c : error) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) << error;
+}
+
+// How many of the damaged inputs were refused and accepted: a test in which one of the two never happened
+// says nothing about it.
+struct DamageCount {
+  int refused = 0;
+  int accepted = 0;
+};
+
 }  // namespace espalier::data::testing

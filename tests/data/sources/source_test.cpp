@@ -14,8 +14,8 @@ namespace {
 
 using namespace testing;
 
-SourceOptions from(const std::string& data) {
-  SourceOptions options;
+SourceConfig from(const std::string& data) {
+  SourceConfig options;
   options.data = data;
   return options;
 }
@@ -65,7 +65,7 @@ TEST(Source, GivesOneStringForEverySpellingOfAPath) {
 
 TEST(Source, GivesDifferentStringsForDifferentSources) {
   std::set<std::string> seen;
-  const auto expect_new = [&](const SourceOptions& options) {
+  const auto expect_new = [&](const SourceConfig& options) {
     const std::string text = canonical_source(options);
     EXPECT_TRUE(seen.insert(text).second) << text;
   };
@@ -74,34 +74,44 @@ TEST(Source, GivesDifferentStringsForDifferentSources) {
                            "synthetic:shapes10", "synthetic:rgbd"}) {
     expect_new(from(data));
   }
-  SourceOptions folder = from("folder:/a");
-  folder.resize = "32x32";
+  SourceConfig folder = from("folder:/a");
+  folder.resize = ImageSize{32, 32};
   expect_new(folder);
-  folder.on_bad_sample = "skip";
+  folder.on_bad_sample = OnBadSample::kSkip;
   expect_new(folder);
-  SourceOptions shapes = from("synthetic:shapes10");
+  SourceConfig shapes = from("synthetic:shapes10");
   shapes.data_seed = 1;
   expect_new(shapes);
   shapes.synthetic_train = 5;
   expect_new(shapes);
   shapes.synthetic_test = 5;
   expect_new(shapes);
-  shapes.synthetic_size = "16x16";
+  shapes.synthetic_size = {16, 16};
   expect_new(shapes);
 }
 
 TEST(Source, IgnoresOptionsThatDoNotMatterToAKind) {
-  SourceOptions cifar = from("cifar10:/a");
-  cifar.resize = "64x64";
+  SourceConfig cifar = from("cifar10:/a");
   cifar.data_seed = 4;
   EXPECT_EQ(canonical_source(cifar), "cifar10:/a");
-  SourceOptions folder = from("folder:/a");
+  SourceConfig folder = from("folder:/a");
   folder.data_seed = 4;
   EXPECT_EQ(canonical_source(folder), canonical("folder:/a"));
-  SourceOptions shapes = from("synthetic:shapes10");
-  shapes.resize = "64x64";
-  shapes.synthetic_size = "032x32";
-  EXPECT_EQ(canonical_source(shapes), canonical("synthetic:shapes10"));
+}
+
+TEST(Source, RefusesASizeOrChannelsForImagesThatAreNotInAFolder) {
+  for (const char* address : {"synthetic:shapes10", "cifar10:/a", "safetensors:/a"}) {
+    SourceConfig options = from(address);
+    options.resize = ImageSize{64, 64};
+    expect_contains(error_of([&] { canonical_source(options); }), "--resize 64x64");
+    expect_contains(error_of([&] { canonical_source(options); }), address);
+    options.resize.reset();
+    options.channels = 3;
+    expect_contains(error_of([&] { canonical_source(options); }), "--channels 3");
+  }
+  SourceConfig shapes = from("synthetic:shapes10");
+  shapes.resize = ImageSize{64, 64};
+  expect_contains(error_of([&] { canonical_source(shapes); }), "--synthetic-size");
 }
 
 TEST(Source, SuggestsTheNearestKind) {
@@ -143,16 +153,12 @@ TEST(Source, ExplainsATildeThatTheShellLeftAlone) {
 }
 
 TEST(Source, RefusesOptionsThatCannotBeMeant) {
-  SourceOptions folder = from("folder:/a");
-  folder.on_bad_sample = "ignore";
-  expect_contains(error_of([&] { canonical_source(folder); }),
-                  "--on-bad-sample ignore: expected error or skip");
-  folder = from("folder:/a");
-  folder.resize = "big";
-  expect_contains(error_of([&] { canonical_source(folder); }), "--resize big");
-  SourceOptions shapes = from("synthetic:shapes10");
-  shapes.synthetic_size = "big";
-  expect_contains(error_of([&] { canonical_source(shapes); }), "--synthetic-size big");
+  SourceConfig folder = from("folder:/a");
+  folder.resize = ImageSize{0, 32};
+  expect_contains(error_of([&] { canonical_source(folder); }), "--resize 0x32: expected HxW");
+  SourceConfig shapes = from("synthetic:shapes10");
+  shapes.synthetic_size = {32, 65536};
+  expect_contains(error_of([&] { canonical_source(shapes); }), "--synthetic-size 32x65536");
 }
 
 }  // namespace espalier::data

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "espalier/core/layout.h"
+#include "espalier/tensor/layout.h"
 #include "espalier/watch/audit/layout_audit.h"
 #include "tests/support/cuda.h"
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "espalier/core/error.h"
-#include "espalier/core/layout.h"
+#include "espalier/tensor/layout.h"
 #include "tests/support/message.h"
 
 namespace espalier::watch {

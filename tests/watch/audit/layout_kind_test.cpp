@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "espalier/core/error.h"
-#include "espalier/core/layout.h"
+#include "espalier/tensor/layout.h"
 #include "tests/support/message.h"
 
 namespace espalier::watch {

@@ -1,0 +1,55 @@
+// espalier evaluate: controllers side by side, on the same episodes
+#include <fmt/format.h>
+
+#include "espalier/cli/commands.h"
+#include "espalier/cli/commands/comparison_text.h"
+#include "espalier/cli/flags/jobs.h"
+#include "espalier/core/machine/interrupt.h"
+#include "espalier/jobs/evaluate.h"
+
+namespace espalier::cli {
+namespace {
+
+jobs::EvaluateResult evaluated(const jobs::EvaluateJob& job, const jobs::EvaluateEvents& events,
+                               ranks::World& world) {
+  try {
+    return jobs::run_evaluate_job(job, events, world);
+  } catch (const Interrupted&) {
+    fmt::print("stopped; a comparison is not gone on with: the same command plays it again\n");
+    throw;
+  }
+}
+
+int evaluate(const EvaluateFlags& flags, Context& context) {
+  const jobs::EvaluateConfig& options = flags.evaluate;
+  jobs::EvaluateEvents events;
+  events.progress = context.progress();
+  events.run.warned = [&](const std::string& text) { print_warning(text, context.color); };
+  if (context.world().leads() && (options.episodes == 2 || options.episodes == 3))
+    print_warning(
+        fmt::format("--episodes {}: a 95 % interval over {} means is so wide that it says nothing (Student's "
+                    "t = {}); ask for 8 or more",
+                    options.episodes, options.episodes, options.episodes == 2 ? "12.7" : "4.3"),
+        context.color);
+  const jobs::EvaluateResult result = evaluated(flags.job(), events, context.world());
+  if (context.world().leads()) fmt::print("{}", comparison_text(options, result));
+  return 0;
+}
+
+}  // namespace
+
+void add_evaluate_command(CLI::App& app, Context& context) {
+  add_job<EvaluateFlags>(
+      app, context,
+      {.name = "evaluate",
+       .summary = "compare controllers on the same episodes",
+       .examples = "  espalier evaluate --controllers none,random,heuristic\n"
+                   "  espalier evaluate --controllers random,ppo:policy.safetensors --episodes 16 --greedy\n"
+                   "  espalier evaluate --controllers none,ppo:policy.safetensors,static,replay\n",
+       .first = {"controllers", "episodes", "data", "lanes", "episode-length", "batch", "host", "devices",
+                 "seed", "run-dir"},
+       .processes = Processes::kMany},
+      evaluate);
+}
+
+}  // namespace espalier::cli

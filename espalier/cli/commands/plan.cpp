@@ -1,0 +1,252 @@
+// espalier plan host | population | linet | ppo | evaluate
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "espalier/cli/commands.h"
+#include "espalier/cli/flags/jobs.h"
+#include "espalier/core/error.h"
+#include "espalier/core/machine/device_memory.h"
+#include "espalier/core/text/byte_size.h"
+#include "espalier/jobs/evaluate.h"
+#include "espalier/jobs/ppo.h"
+#include "espalier/tensor/device.h"
+#include "espalier/train/linet/trainer.h"
+#include "espalier/train/memory/linet.h"
+#include "espalier/train/memory/population.h"
+#include "espalier/train/population/setup.h"
+#include "espalier/train/population/shard_setup.h"
+#include "espalier/watch/terminal/table.h"
+
+namespace espalier::cli {
+namespace {
+
+using jobs::EvaluateConfig;
+using train::LinetConfig;
+using train::MemoryPlace;
+using train::PopulationConfig;
+using train::PpoConfig;
+
+// The data as it will lie on one device.
+struct PlannedData {
+  std::string origin;
+  std::vector<data::FieldSpec> fields;
+  int64_t num_classes = 1;
+  train::DataNeeds needs;
+  c10::Device device = c10::kCPU;
+};
+
+// The largest value of one option whose plan fits.
+template <class Options>
+struct Limit {
+  const char* what;
+  int64_t most;
+  std::function<void(Options&, int64_t)> change;
+};
+
+// What differs from job to job.
+template <class Options>
+struct Planner {
+  // Without CUDA's own part and the budget.
+  std::function<train::MemoryPlan(const Options&, const PlannedData&)> parts;
+  std::vector<Limit<Options>> limits;
+};
+
+PlannedData planned_data(const train::JobConfig& options, const DeviceName& name, Context& context) {
+  if (name.kind == DeviceName::Kind::kCuda) measure_cuda_context(name.index);  // before anything starts CUDA
+  const data::HostDataset dataset = load_source(options.source, context.progress());
+  PlannedData made{.origin = dataset.origin,
+                   .num_classes = dataset.num_classes(),
+                   .needs = {.bytes = resident_bytes(dataset, options.resident)},
+                   .device = torch_device(name)};
+  made.needs.residency = choose_residency(options.resident, made.needs.bytes, made.device);
+  for (const data::HostField& field : dataset.train.fields) made.fields.push_back(field.spec);
+  return made;
+}
+
+void print_parts(const train::MemoryPlan& plan, const DeviceName& name) {
+  watch::Table table({"part", ">bytes"});
+  for (const MemoryPlace place : {MemoryPlace::kDevice, MemoryPlace::kDriver})
+    for (const train::MemoryPart& part : plan.parts)
+      if (part.place == place) table.add_row({part.what, format_byte_size(part.bytes)});
+  table.add_row({"in all", format_byte_size(plan.total_bytes())});
+  fmt::print("{}", table.text());
+  if (plan.bytes_in(MemoryPlace::kHost) > 0) {
+    watch::Table host({"pinned host memory", ">bytes"});
+    for (const train::MemoryPart& part : plan.parts)
+      if (part.place == MemoryPlace::kHost) host.add_row({part.what, format_byte_size(part.bytes)});
+    fmt::print("{}", host.text());
+  }
+  if (plan.context_bytes > 0)
+    fmt::print("CUDA itself took {} when it started, on top\n", format_byte_size(plan.context_bytes));
+  if (plan.budget_bytes == 0)
+    fmt::print("{} is no GPU: nothing limits it but the machine's memory\n", name.text());
+  else
+    fmt::print("may use {}: {}\n", format_byte_size(plan.budget_bytes),
+               plan.total_bytes() <= plan.budget_bytes ? "it fits" : "it does NOT fit");
+}
+
+int status_of(const train::MemoryPlan& plan) {
+  return plan.budget_bytes == 0 || plan.total_bytes() <= plan.budget_bytes ? 0 : 1;
+}
+
+// base: what the options say of data and device.
+template <class Options>
+int print_plan(const Options& options, const train::JobConfig& base, const DeviceName& name,
+               const Planner<Options>& planner, Context& context) {
+  const PlannedData data = planned_data(base, name, context);
+  const train::MemoryPlan plan =
+      train::with_budget(planner.parts(options, data), data.device, base.device_memory);
+  fmt::print("{} on {}, data {}\n", data.origin, name.text(),
+             data.needs.residency == data::Residency::kDevice ? "on the device" : "in pinned host memory");
+  print_parts(plan, name);
+  if (plan.budget_bytes == 0) return 0;
+  for (const Limit<Options>& limit : planner.limits) {
+    const int64_t most = train::largest_fitting(
+        [&](int64_t value) {
+          Options larger = options;
+          limit.change(larger, value);
+          return planner.parts(larger, data).total_bytes();
+        },
+        plan.budget_bytes, limit.most);
+    fmt::print("the largest {} that fits, with the rest as it is: {}\n", limit.what, most);
+  }
+  return status_of(plan);
+}
+
+train::PopulationNeeds population_needs(const PopulationConfig& options, const PlannedData& data) {
+  const grow::HostFrame frame =
+      frame_for(options, data.fields[chosen_field(options, data.fields)], data.num_classes);
+  return {
+      .options = options, .host = planned_host(options, frame), .data = data.needs, .device = data.device};
+}
+
+template <class Options>
+Limit<Options> batch_limit() {
+  return {"batch", 1 << 20, [](Options& options, int64_t value) { options.batch = value; }};
+}
+
+Planner<PopulationConfig> population_planner(std::vector<Limit<PopulationConfig>> limits) {
+  return {.parts =
+              [](const PopulationConfig& options, const PlannedData& data) {
+                const train::PopulationNeeds here = population_needs(options, data);
+                return job_parts(
+                    here, jobs::needs_of(options, train::space_of(grow::hosts().at(options.host).make,
+                                                                  here.host->frame(), here.blueprints)));
+              },
+          .limits = std::move(limits)};
+}
+
+// Device by device, each with the lanes that live there.
+int print_population(const PopulationConfig& options, Context& context) {
+  const Limit<PopulationConfig> lanes{"number of lanes", 4096,
+                                      [](PopulationConfig& larger, int64_t value) { larger.lanes = value; }};
+  int status = 0;
+  for (const auto& [device, number] : train::lanes_by_device(options)) {
+    PopulationConfig here = options;
+    here.lanes = number;
+    status |=
+        print_plan(here, here, device, population_planner({lanes, batch_limit<PopulationConfig>()}), context);
+  }
+  return status;
+}
+
+// Device by device, each with the environments that live there, and the policy where it lives. `Options`:
+// PpoConfig or EvaluateConfig.
+template <class Options>
+int print_environments(const Options& options, Context& context) {
+  const std::vector<train::DeviceLanes> devices = train::lanes_by_device(options.population);
+  const at::Device policy_device = train::policy_device_of(options);
+  std::vector<train::JobNeeds::Policy> elsewhere;
+  int status = 0;
+  for (const auto& [device, number] : devices) {
+    const auto parts = [&, number = number, device = device](const Options& job, const PlannedData& data) {
+      train::PopulationNeeds here = population_needs(job.population, data);
+      const train::JobNeeds needs = jobs::needs_of(
+          job,
+          train::space_of(grow::hosts().at(here.options.host).make, here.host->frame(), here.blueprints));
+      elsewhere = needs.policies;
+      // As large a share of them as now.
+      here.options.lanes = std::max<int64_t>(1, job.population.lanes * number / options.population.lanes);
+      return job_parts(here, needs);
+    };
+    const Limit<Options> envs{"number of environments", 4096,
+                              [](Options& larger, int64_t value) { larger.population.lanes = value; }};
+    const Limit<Options> batch{"batch of an environment", 1 << 20,
+                               [](Options& larger, int64_t value) { larger.population.batch = value; }};
+    status |= print_plan(options, options.population, device,
+                         Planner<Options>{.parts = parts, .limits = {envs, batch}}, context);
+  }
+  const auto lives_there = [&](const train::DeviceLanes& place) {
+    return torch_device(place.device) == policy_device;
+  };
+  if (std::ranges::any_of(devices, lives_there) || elsewhere.empty()) return status;
+  train::MemoryPlan plan = train::device_parts(policy_device);
+  for (const train::JobNeeds::Policy& policy : elsewhere) plan.add(policy_parts(policy.options, policy.use));
+  plan = train::with_budget(std::move(plan), policy_device, options.population.device_memory);
+  fmt::print("policy on {}\n", policy_device.str());
+  print_parts(plan, choose_device(options.policy_device));
+  return status | status_of(plan);
+}
+
+Planner<LinetConfig> linet_planner() {
+  return {.parts =
+              [](const LinetConfig& options, const PlannedData& data) {
+                return train::linet_parts({.options = options,
+                                           .fields = data.fields,
+                                           .num_classes = data.num_classes,
+                                           .data = data.needs,
+                                           .device = data.device});
+              },
+          .limits = {batch_limit<LinetConfig>()}};
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, Context& context) {
+  CLI::App& plan = add_group(app, "plan", "what a run will take on its device, before it starts");
+  add_job<HostFlags>(plan, context,
+                     {.name = "host",
+                      .summary = "of `espalier train host` with the same flags",
+                      .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
+                     [](const HostFlags& flags, Context& running) {
+                       const PopulationConfig one = flags.one_lane();
+                       return print_plan(one, one, choose_device(flags.device),
+                                         population_planner({batch_limit<PopulationConfig>()}), running);
+                     });
+  add_job<PopulationFlags>(
+      plan, context,
+      {.name = "population",
+       .summary = "of `espalier train population` with the same flags",
+       .examples = "  espalier plan population --data cifar10:DIR --devices cuda:0 --lanes 128 --batch 64\n"},
+      [](const PopulationFlags& flags, Context& running) {
+        return print_population(flags.population, running);
+      });
+  add_job<LinetFlags>(plan, context,
+                      {.name = "linet",
+                       .summary = "of `espalier train linet` with the same flags",
+                       .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
+                      [](const LinetFlags& flags, Context& running) {
+                        const LinetConfig checked = train::checked_options(flags.linet);
+                        return print_plan(checked, checked, choose_device(checked.device), linet_planner(),
+                                          running);
+                      });
+  add_job<PpoFlags>(
+      plan, context,
+      {.name = "ppo",
+       .summary = "of `espalier train ppo` with the same flags",
+       .examples = "  espalier plan ppo --devices cuda:0 --lanes 64\n"},
+      [](const PpoFlags& flags, Context& running) { return print_environments(flags.ppo, running); });
+  add_job<EvaluateFlags>(
+      plan, context,
+      {.name = "evaluate",
+       .summary = "of `espalier evaluate` with the same flags",
+       .examples = "  espalier plan evaluate --controllers none,ppo:policy.safetensors --devices cuda:0\n"},
+      [](const EvaluateFlags& flags, Context& running) {
+        return print_environments(flags.evaluate, running);
+      });
+}
+
+}  // namespace espalier::cli

@@ -1,0 +1,126 @@
+// Flags of growth: how many networks, of which host, and what seeds may do in them.
+#pragma once
+
+#include "espalier/cli/flags/machine.h"
+#include "espalier/core/options.h"
+#include "espalier/grow/host/registry.h"
+#include "espalier/train/control/ppo_config.h"
+#include "espalier/train/population/config.h"
+
+namespace espalier::cli {
+
+inline constexpr std::string_view kGrowthFlags = "Growth";
+
+template <class Visitor>
+void visit_networks(Visitor&& visitor, train::PopulationConfig& population) {
+  auto v = in_group(visitor, "Networks");
+  v({.name = "lanes",
+     .help = "networks that are trained at once",
+     .low = 1,
+     .high = 4096,
+     .aliases = {{.name = "envs"}}},
+    population.lanes);
+  v({.name = "host", .help = "the network that every lane begins as", .choices = grow::hosts().names()},
+    population.host);
+  v({.name = "plan",
+     .help = "own: a full pass over the data in an epoch for every lane; split: one pass shared out over the "
+             "lanes"},
+    one_of(population.plan, {{"own", data::PlanKind::kOwn}, {"split", data::PlanKind::kSplit}}));
+  v({.name = "split-by",
+     .help =
+         "with --plan split, who shares a pass out: all lanes, wherever they are (world), or those of each "
+         "device"},
+    one_of(population.split_by, {{"world", data::SplitBy::kWorld}, {"device", data::SplitBy::kDevice}}));
+}
+
+// How seeds are trained beside their hosts.
+template <class Visitor>
+void visit_seeds(Visitor&& visitor, train::PopulationConfig& population) {
+  auto v = in_group(visitor, kGrowthFlags);
+  v({.name = "seed-rate",
+     .help = "what a seed's learning rate is, as a multiple of its host's",
+     .low = 0,
+     .high = 1000},
+    population.seed_rate);
+  v({.name = "seed-warm-up",
+     .help = "batches over which a new seed's rate rises in a line, on top of the schedule; 0: none",
+     .low = 0,
+     .high = 1e9},
+    population.seed_warm_up);
+}
+
+template <class Visitor>
+void visit_gates(Visitor&& visitor, train::PopulationConfig& population) {
+  auto v = in_group(visitor, kGrowthFlags);
+  v({.name = "gates", .help = "what a seed must show to pass to its next stage; strict: also that it helps"},
+    one_of(population.gates.mode,
+           {{"permissive", grow::GateMode::kPermissive}, {"strict", grow::GateMode::kStrict}}));
+  v({.name = "gate-training-steps",
+     .help = "steps that a seed must have trained before it is blended in (G2)",
+     .low = 0,
+     .high = 1e6},
+    population.gates.min_training_steps);
+  v({.name = "gate-least-norm",
+     .help = "least gradient norm of a seed that learns (G2, G5)",
+     .low = 0,
+     .high = 1e9},
+    population.gates.min_gradient_norm);
+  v({.name = "gate-largest-norm",
+     .help = "and the largest of one that has not exploded",
+     .low = 0,
+     .high = 1e30},
+    population.gates.max_gradient_norm);
+  v({.name = "gate-improvement",
+     .help = "strict: points of validation accuracy to gain while a seed trains (G2)",
+     .low = -100,
+     .high = 100},
+    population.gates.min_improvement_points);
+  v({.name = "gate-gradient-ratio",
+     .help = "strict: least share of the host's gradient norm that the seed's is (G2)",
+     .low = 0,
+     .high = 1e9},
+    population.gates.min_gradient_ratio);
+  v({.name = "gate-contribution",
+     .help = "strict: points that a seed must contribute more than to be kept (G5)",
+     .low = -100,
+     .high = 100},
+    population.gates.min_contribution_points);
+  v({.name = "embargo", .help = "steps that a slot rests after a removal", .low = 1, .high = 1e6},
+    population.embargo);
+}
+
+// Jobs that live through episodes.
+template <class Visitor>
+void visit_episodes(Visitor&& visitor, train::EnvironmentConfig& environments) {
+  auto v = in_group(visitor, kGrowthFlags);
+  v({.name = "episode-length",
+     .help = "steps of an episode: an epoch (or --batches-per-step batches) and a decision each",
+     .low = 2,
+     .high = 1e6},
+    environments.population.epochs);
+  v({.name = "slots",
+     .help = "where seeds may be planted, such as r0c0,r0c1; without it everywhere",
+     .placeholder = "LIST"},
+    names_in(environments.slots, "--slots"));
+  v({.name = "max-seeds", .help = "seeds that a network may hold at once", .low = 1, .high = 1e6},
+    environments.max_seeds);
+  v({.name = "parameter-budget",
+     .help = "added parameters, as a share of the host's, that the policy is shown as the whole budget",
+     .low = 1e-6,
+     .high = 1e6},
+    environments.parameter_budget);
+  v({.name = "telemetry-every",
+     .help =
+         "show the gradient norms of all seeds every so many steps, 0: never; in the others only those of "
+         "seeds in TRAINING and HOLDING, which gates ask for",
+     .low = 0,
+     .high = 1e6},
+    environments.population.telemetry_every);
+  auto on_machine = in_group(visitor, kMachineFlags);
+  on_machine({.name = "policy-device",
+              .help = "where the policy lives; without it the first of the devices",
+              .placeholder = "DEVICE"},
+             device_member(environments.policy_device, ""));
+}
+
+}  // namespace espalier::cli

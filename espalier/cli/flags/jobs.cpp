@@ -1,0 +1,102 @@
+#include "espalier/cli/flags/jobs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/error.h"
+#include "espalier/core/text/list.h"
+
+namespace espalier::cli {
+
+train::PopulationConfig HostFlags::one_lane() const {
+  train::PopulationConfig one = population;
+  if (device) one.devices = {*device};
+  return one;
+}
+
+jobs::PopulationJob HostFlags::job() const {
+  return {.population = one_lane(),
+          .run = run,
+          .recorded = to_json(*this),
+          .name = "host",
+          .lane_lines = jobs::LaneLines::kNo};
+}
+
+jobs::PopulationJob PopulationFlags::job() const {
+  return {.population = population, .run = run, .recorded = to_json(*this), .from = from};
+}
+
+std::string_view controller_help() {
+  static const std::string help = fmt::format(
+      "who decides, after every epoch, what grows: {}, ppo:FILE for a policy that train ppo saved, or "
+      "static:FILE and replay:FILE for what one grew and did in a run of evaluate",
+      fmt::join(train::controllers().names(), ", "));
+  return help;
+}
+
+jobs::LinetJob LinetFlags::job() const {
+  LinetFlags filled = *this;
+  filled.linet = train::checked_options(linet);  // what the rules fill in is recorded
+  return {.linet = filled.linet, .run = run, .recorded = to_json(filled)};
+}
+
+std::vector<std::string_view> deciders() {
+  std::vector<std::string_view> names{"ppo"};
+  for (const std::string_view name : train::controllers().names()) names.push_back(name);
+  return names;
+}
+
+jobs::PpoJob PpoFlags::job() const {
+  return {.ppo = ppo, .run = run, .save = save, .recorded = to_json(*this)};
+}
+
+namespace {
+
+struct RewardFlags {
+  policy::RewardConfig reward;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    visit_reward(v, reward);
+  }
+};
+
+}  // namespace
+
+jobs::RewardAbJob PpoFlags::reward_ab_job() const {
+  const std::vector<std::string> files = split_list(reward_ab);
+  if (files.size() != 2 || files[0].empty() || files[1].empty())
+    fail_usage("--reward-ab {}: want two JSON files of reward options with a comma between them", reward_ab);
+  if (!save.empty())
+    fail_usage("--save {}: there are two policies (--reward-ab), in the run's folders a and b; leave it out",
+               save);
+  jobs::RewardAbConfig config{.both = ppo, .rewards = {}, .run = run};
+  for (size_t which = 0; which < files.size(); ++which) {
+    RewardFlags own{ppo.reward};  // what the file does not say is as the flags say
+    const OptionList options = list_options(own);
+    read_config_file(options, files[which]);
+    validate(options, files[which]);
+    config.rewards[which] = own.reward;
+  }
+  jobs::RewardAbJob made = jobs::reward_ab_job(config);
+  for (jobs::PpoJob& each : made.learning) {
+    PpoFlags own = *this;
+    own.ppo = each.ppo;
+    own.run = each.run;
+    own.reward_ab.clear();
+    each.recorded = to_json(own);
+  }
+  EvaluateFlags comparison;
+  comparison.evaluate = made.comparison.evaluate;
+  comparison.run = made.comparison.run;
+  made.comparison.recorded = to_json(comparison);
+  return made;
+}
+
+jobs::EvaluateJob EvaluateFlags::job() const {
+  return {.evaluate = evaluate, .run = run, .recorded = to_json(*this)};
+}
+
+}  // namespace espalier::cli

@@ -1,0 +1,70 @@
+// Flags of the machine: where a job works, in what precision, by which algorithms.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "espalier/core/machine/device_name.h"
+#include "espalier/core/options.h"
+#include "espalier/train/job_config.h"
+
+namespace espalier::cli {
+
+inline constexpr std::string_view kMachineFlags = "Machine";
+
+// auto, or the name of a device. absent: how none is written.
+TextMember device_member(std::optional<DeviceName>& member, std::string_view absent = "auto");
+// auto, or names of devices with commas between.
+TextMember devices_member(std::vector<DeviceName>& member);
+
+// A job on one device.
+template <class Visitor>
+void visit_device(Visitor&& visitor, std::optional<DeviceName>& device) {
+  auto v = in_group(visitor, kMachineFlags);
+  v({.name = "device",
+     .help = "where to train: cpu, cuda, cuda:N, or auto: a GPU where there is one",
+     .placeholder = "DEVICE",
+     .aliases = {{.name = "devices"}}},
+    device_member(device));
+}
+
+// A job on several.
+template <class Visitor>
+void visit_devices(Visitor&& visitor, std::vector<DeviceName>& devices) {
+  auto v = in_group(visitor, kMachineFlags);
+  v({.name = "devices",
+     .help = "where the networks live, in turn: cpu, cuda:0 or cuda:0,cuda:1; auto: a GPU where there is one",
+     .placeholder = "LIST",
+     .aliases = {{.name = "device"}}},
+    devices_member(devices));
+}
+
+template <class Visitor>
+void visit_machine(Visitor&& visitor, train::JobConfig& job) {
+  auto v = in_group(visitor, kMachineFlags);
+  v({.name = "precision",
+     .help = "what is computed in; weights stay fp32; auto: bf16 on a GPU, fp32 on the CPU",
+     .aliases = {{.name = "amp", .value = "auto"},
+                 {.name = "amp-dtype", .values = {{"bfloat16", "bf16"}, {"float16", "fp16"}}}}},
+    one_of(job.precision, train::precision_names()));
+  v({.name = "threads",
+     .help = "threads of an operator on the CPU; 0: as torch chooses, one a core or OMP_NUM_THREADS",
+     .low = 0,
+     .high = 4096},
+    job.threads);
+  v({.name = "graphs", .help = "on a GPU, capture steps once and replay them"}, job.graphs);
+  v({.name = "deterministic",
+     .help = "the same bits on every run of one machine with one number of threads; never times anything"},
+    job.deterministic);
+  v({.name = "convolutions",
+     .help = "convolutions.json of an earlier run: do them as they were chosen there",
+     .placeholder = "FILE"},
+    job.convolutions);
+  v({.name = "device-memory",
+     .help = "cap on what is allocated on a device, such as 20GiB; 0: none",
+     .low = 0,
+     .format = OptionFormat::kByteSize},
+    job.device_memory);
+}
+
+}  // namespace espalier::cli

@@ -1,0 +1,91 @@
+// Flags of a policy: what it is and how it learns, and what decisions are worth.
+#pragma once
+
+#include "espalier/core/options.h"
+#include "espalier/train/control/ppo_config.h"
+
+namespace espalier::cli {
+
+template <class Visitor>
+void visit_policy(Visitor&& visitor, train::PolicyConfig& policy) {
+  auto v = in_group(visitor, "Policy");
+  v({.name = "encoder-size", .help = "width of the policy's encoder", .low = 1, .high = 1 << 16},
+    policy.encoder_size);
+  v({.name = "hidden-size", .help = "width of the policy's LSTM", .low = 1, .high = 1 << 16},
+    policy.hidden_size);
+  v({.name = "gamma", .help = "discount of a step", .low = 0, .high = 1}, policy.gamma);
+  v({.name = "gae-lambda", .help = "of generalised advantage estimation", .low = 0, .high = 1},
+    policy.gae_lambda);
+  v({.name = "policy-rate", .help = "learning rate of the policy (Adam)", .low = 0, .high = 1},
+    policy.policy_rate);
+  v({.name = "clip-ratio", .help = "PPO's, of every head's ratio", .low = 0, .high = 1}, policy.clip_ratio);
+  v({.name = "op-entropy",
+     .help = "weight of the op's entropy in the first round: with less of it, waiting is soon all it does",
+     .low = 0,
+     .high = 10},
+    policy.op_entropy_first);
+  v({.name = "op-entropy-last", .help = "and in the last; in between along a line", .low = 0, .high = 10},
+    policy.op_entropy_last);
+  v({.name = "entropy", .help = "the same of every other head", .low = 0, .high = 10}, policy.entropy_first);
+  v({.name = "entropy-last", .help = "and in the last", .low = 0, .high = 10}, policy.entropy_last);
+  v({.name = "target-kl", .help = "an update ends where the policy moved further", .low = 0, .high = 1e9},
+    policy.target_kl);
+  v({.name = "update-epochs", .help = "passes over a round in an update", .low = 1, .high = 1000},
+    policy.update_epochs);
+  v({.name = "minibatches", .help = "parts of a round's lanes, a step of Adam each", .low = 1, .high = 4096},
+    policy.minibatches);
+}
+
+// What decisions are worth, whoever makes them.
+template <class Visitor>
+void visit_reward(Visitor&& visitor, policy::RewardConfig& reward) {
+  auto v = in_group(visitor, "Reward");
+  policy::RewardWeights& weights = reward.weights;
+  constexpr double kMost = 1e6;
+  v({.name = "reward",
+     .help = "shaped: every step by what it changed, and the end; sparse: the end alone; contribution: every "
+             "seed by what it contributes, step by step; escrow: the same, taken back where it does not last",
+     .choices = policy::rewards().names()},
+    reward.rule);
+  v({.name = "reward-accuracy",
+     .help = "shaped: for each point of validation accuracy gained",
+     .low = 0,
+     .high = kMost},
+    weights.accuracy);
+  v({.name = "reward-potential",
+     .help = "shaped: times what stages of seeds are worth on their way",
+     .low = 0,
+     .high = kMost},
+    weights.potential);
+  v({.name = "reward-rent",
+     .help = "not sparse: a step's cost of added parameters, as a share of the host's",
+     .low = 0,
+     .high = kMost},
+    weights.rent);
+  v({.name = "reward-op", .help = "not sparse: the cost of any op but WAIT", .low = 0, .high = kMost},
+    weights.op);
+  v({.name = "reward-contribution",
+     .help = "contribution: for each point that a seed contributes, in every step",
+     .low = 0,
+     .high = kMost},
+    weights.contribution);
+  v({.name = "reward-escrow",
+     .help = "escrow: for each point of contribution that lasts",
+     .low = 0,
+     .high = kMost},
+    weights.escrow);
+  v({.name = "reward-end-accuracy",
+     .help = "at the end: times validation accuracy, from 0 to 1",
+     .low = 0,
+     .high = kMost},
+    weights.end_accuracy);
+  v({.name = "reward-end-seed",
+     .help = "at the end: for each kept seed that contributes",
+     .low = 0,
+     .high = kMost},
+    weights.end_seed);
+  v({.name = "reward-failure", .help = "the cost of a network that is lost", .low = 0, .high = kMost},
+    weights.failure);
+}
+
+}  // namespace espalier::cli

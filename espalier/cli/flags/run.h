@@ -1,0 +1,64 @@
+// Flags of a run: where its results go, and how it goes on after it was stopped.
+#pragma once
+
+#include "espalier/core/options.h"
+#include "espalier/run/config.h"
+
+namespace espalier::cli {
+
+template <class Visitor>
+void visit_folder(Visitor&& visitor, run::RunConfig& run) {
+  auto v = in_group(visitor, "Run");
+  v({.name = "run-dir",
+     .help = "where to write results; without it a new folder in runs/",
+     .placeholder = "DIR"},
+    run.run_dir);
+}
+
+template <class Visitor>
+void visit_run(Visitor&& visitor, run::RunConfig& run) {
+  using run::Restart;
+  visit_folder(visitor, run);
+  auto v = in_group(visitor, "Run");
+  v({.name = "resume",
+     .help = "go on exactly where a run was stopped: its directory, one of its checkpoints, or latest; for "
+             "train ppo also the file of a policy, to begin with",
+     .placeholder = "PATH"},
+    run.resume);
+  v({.name = "restart",
+     .help = "where --run-dir holds a run: auto goes on with it if the configuration is the same; fresh "
+             "throws it away; resume wants a checkpoint"},
+    one_of(run.restart,
+           {{"auto", Restart::kAuto}, {"fresh", Restart::kFresh}, {"resume", Restart::kResume}}));
+  v({.name = "allow-change",
+     .help = "keys of the configuration that may differ from the checkpoint's, with commas between",
+     .placeholder = "KEYS"},
+    names_in(run.allow_change, "--allow-change"));
+  v({.name = "checkpoint-minutes",
+     .help = "time between checkpoints; 0: one after every batch; one is written in any case when a signal "
+             "stops the run, and at its end",
+     .low = 0,
+     .high = 1e6},
+    run.checkpoint_minutes);
+  v({.name = "keep-checkpoints",
+     .help = "how many of the newest are kept; the best is kept besides",
+     .low = 1,
+     .high = 1e6},
+    run.keep_checkpoints);
+  v({.name = "report-minutes",
+     .help = "time between two versions of report.html, the page of the run; one is made in any case at its "
+             "end",
+     .low = 0.01,
+     .high = 1e6},
+    run.report_minutes);
+  v({.name = "lane-lines",
+     .help =
+         "write the lines of single networks (metrics.jsonl, TensorBoard) in every N-th epoch, or round of "
+         "train ppo, and in the last; 0: never; lines of all networks together are always written",
+     .low = 0,
+     .high = 1e6,
+     .placeholder = "N"},
+    run.lane_lines);
+}
+
+}  // namespace espalier::cli

@@ -1,0 +1,113 @@
+// Flags of training: batches, augmentation, the optimiser.
+#pragma once
+
+#include "espalier/core/options.h"
+#include "espalier/train/population/config.h"
+
+namespace espalier::cli {
+
+inline constexpr std::string_view kTrainingFlags = "Training";
+
+template <class Visitor>
+void visit_epochs(Visitor&& visitor, train::JobConfig& job,
+                  std::string_view help = "passes over the training split") {
+  auto v = in_group(visitor, kTrainingFlags);
+  v({.name = "epochs", .help = help, .low = 1, .high = 1e6}, job.epochs);
+}
+
+// Networks that a controller decides about as they train.
+template <class Visitor>
+void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
+  auto v = in_group(visitor, kTrainingFlags);
+  v({.name = "batches-per-step",
+     .help = "batches between two decisions, whatever the size of the data: the walk over it goes on across "
+             "decisions, and epochs and steps of an episode count decisions; 0: a pass over the data",
+     .low = 0,
+     .high = 1e9},
+    population.batches_per_step);
+}
+
+// How a rate moves over a run.
+template <class Visitor>
+void visit_schedule(Visitor&& visitor, std::string_view group, train::RateCurve& schedule, double& warm_up) {
+  auto v = in_group(visitor, group);
+  v({.name = "schedule",
+     .help =
+         "how the rate goes on after the warm-up, over all batches: it falls to 0 in a line (one-cycle) or "
+         "along a cosine, stays (constant), or falls by 10 at 50 % and again at 75 % of them (step)"},
+    one_of(schedule, {{"one-cycle", train::RateCurve::kLinear},
+                      {"cosine", train::RateCurve::kCosine},
+                      {"constant", train::RateCurve::kConstant},
+                      {"step", train::RateCurve::kStep}}));
+  v({.name = "warm-up", .help = "share of the run over which the rate rises", .low = 0, .high = 0.99},
+    warm_up);
+}
+
+// Whatever is trained.
+template <class Visitor>
+void visit_batches(Visitor&& visitor, train::JobConfig& job) {
+  auto v = in_group(visitor, kTrainingFlags);
+  v({.name = "batch",
+     .help = "samples per network and step",
+     .low = 1,
+     .high = 1 << 20,
+     .aliases = {{.name = "batch-per-env"}}},
+    job.batch);
+  v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024},
+    job.crop_pad);
+  v({.name = "flip", .help = "mirror half of the samples"}, job.flip);
+  v({.name = "seed", .help = "of weights, the order of samples, their augmentation, and random decisions"},
+    job.seed);
+}
+
+// Hosts and what grows on them.
+template <class Visitor>
+void visit_optimizer(Visitor&& visitor, train::PopulationConfig& population) {
+  auto v = in_group(visitor, kTrainingFlags);
+  v({.name = "field", .help = "the field to train on, where the data has several"}, population.field);
+  v({.name = "learning-rate",
+     .help = "its peak; --schedule and --warm-up say how it moves",
+     .low = 0,
+     .high = 100},
+    population.learning_rate);
+  visit_schedule(visitor, kTrainingFlags, population.schedule, population.warm_up);
+  v({.name = "momentum", .help = "of SGD, Nesterov's; 0: none", .low = 0, .high = 1}, population.momentum);
+  v({.name = "weight-decay", .help = "of SGD", .low = 0, .high = 1}, population.weight_decay);
+  v({.name = "label-smoothing", .help = "weight of a label spread over all classes", .low = 0, .high = 1},
+    population.label_smoothing);
+  v({.name = "clip",
+     .help = "largest gradient norm of a network's host, and of each of its seeds; 0: any",
+     .low = 0,
+     .high = 1e9},
+    population.clip);
+}
+
+// What counts as a collapse of a network whose numbers are finite.
+template <class Visitor>
+void visit_governor(Visitor&& visitor, train::GovernorConfig& governor) {
+  auto v = in_group(visitor, kTrainingFlags);
+  v({.name = "governor",
+     .help = "on: a network that collapses, though its numbers are finite, goes back to its last good state"},
+    one_of(governor.governing, {{"on", train::Governing::kOn}, {"off", train::Governing::kOff}}));
+  v({.name = "governor-ratio",
+     .help = "a loss has jumped when it is above so many times its last good value",
+     .low = 1,
+     .high = 1e6},
+    governor.ratio);
+  v({.name = "governor-spread",
+     .help = "and by more than so many times its usual change from step to step",
+     .low = 0,
+     .high = 1e6},
+    governor.spread);
+  v({.name = "governor-window", .help = "steps over which the usual change is taken", .low = 1, .high = 1e6},
+    governor.window);
+  v({.name = "governor-margin",
+     .help =
+         "validation accuracy within so many standard errors of guessing has collapsed, once it was three "
+         "times as far above",
+     .low = 0,
+     .high = 1e6},
+    governor.margin);
+}
+
+}  // namespace espalier::cli

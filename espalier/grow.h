@@ -1,0 +1,9 @@
+// Networks that grow: hosts, kinds of seeds, populations, and the lifecycle of seeds.
+#pragma once
+
+#include "espalier/grow/host/cnn.h"
+#include "espalier/grow/host/interface.h"
+#include "espalier/grow/host/registry.h"
+#include "espalier/grow/lifecycle.h"
+#include "espalier/grow/population.h"
+#include "espalier/grow/seeds/blueprint.h"

@@ -1,0 +1,91 @@
+#include "espalier/grow/host/interface.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "espalier/core/error.h"
+#include "espalier/lanes/init.h"
+
+namespace espalier::grow {
+namespace {
+
+// The growth of a population, with one slot left out.
+class WithoutSlot final : public SlotGrowth {
+ public:
+  WithoutSlot(SlotGrowth* growth, int64_t slot) : growth_(growth), slot_(slot) {}
+
+  bool holds(int64_t slot) const override {
+    return growth_ != nullptr && slot != slot_ && growth_->holds(slot);
+  }
+  at::Tensor grow(int64_t slot, const at::Tensor& h) override { return growth_->grow(slot, h); }
+
+ private:
+  SlotGrowth* growth_;
+  int64_t slot_;
+};
+
+}  // namespace
+
+HostInit::HostInit(uint64_t seed, const HostFrame& frame) : seed_(seed), frame_(frame) {}
+
+void HostInit::draw(const lanes::NamedParameter& parameter, double bound) const {
+  for (int64_t lane = 0; lane < frame_.lanes; ++lane)
+    lanes::init_uniform_(parameter.parameter->storage().narrow(0, lane, 1), bound,
+                         {seed_, parameter.name, frame_.lane_id(lane)});
+}
+
+void HostInit::kaiming_uniform(const lanes::NamedParameter& weight) const {
+  draw(weight, lanes::kaiming_bound(weight.parameter->storage()));
+}
+
+void HostInit::uniform_like(const lanes::NamedParameter& bias, const lanes::LaneParameter& weight) const {
+  draw(bias, lanes::kaiming_bound(weight.storage()));
+}
+
+void HostInit::fill(const at::Tensor& stacked, double value) const {
+  stacked.fill_(value);
+}
+
+Host::Host(HostFrame frame, std::vector<SlotSpec> slots, at::Device device, at::ScalarType compute)
+    : frame_(std::move(frame)),
+      slots_(std::move(slots)),
+      entry_("host: x", frame_.memory_format, compute, device) {}
+
+HostBranches Host::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots,
+                                        const HostContext& context) {
+  HostBranches branches{.whole = forward(x, context)};
+  for (const int64_t slot : slots) {
+    WithoutSlot growth(context.growth, slot);
+    branches.without.push_back(forward(x, {.mode = context.mode, .mask = context.mask, .growth = &growth}));
+  }
+  return branches;
+}
+
+int64_t Host::slot_index(std::string_view name) const {
+  std::vector<std::string_view> names;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].name == name) return static_cast<int64_t>(slot);
+    names.push_back(slots_[slot].name);
+  }
+  fail_usage("slot: want one of {}, got '{}'", fmt::join(names, ", "), name);
+}
+
+int64_t Host::num_parameters() {
+  int64_t count = 0;
+  for (const lanes::NamedParameter& named : parameters()) count += named.parameter->storage()[0].numel();
+  return count;
+}
+
+at::Tensor Host::enter(const at::Tensor& x) {
+  return entry_.enter(x, {frame_.in_channels, frame_.height, frame_.width}, frame_.lanes);
+}
+
+void Host::initialise(uint64_t seed) {
+  frame_.seed = seed;
+  write_first_values(HostInit(seed, frame_));
+  for (const lanes::NamedParameter& named : parameters()) named.parameter->refresh();
+}
+
+}  // namespace espalier::grow

@@ -1,0 +1,125 @@
+// The network that every lane begins as, and what a population asks of it. CnnHost (cnn.h) is one; a program
+// may bring its own (examples/own_host.cpp) and give it a name (registry.h).
+//
+// Kept true by every host:
+// - Lanes never mix, and a lane at birth depends on (seed, lane's number in the job, parameter) alone.
+// - At every slot that holds seeds a forward pass hands what is there to SlotGrowth::grow(), and goes on
+//   with what comes back. It reads nothing on the CPU's side, so that a step can be captured.
+// - Parameters and buffers stay where they are for the host's life.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "espalier/grow/host/frame.h"
+#include "espalier/lanes/entry.h"
+#include "espalier/lanes/norm/layer.h"
+#include "espalier/lanes/parameter.h"
+
+namespace espalier::grow {
+
+// What grows in the slots, as a forward pass of the host meets it.
+class SlotGrowth {
+ public:
+  virtual ~SlotGrowth() = default;
+  // Whether any lane holds a seed there. slot: action index.
+  virtual bool holds(int64_t slot) const = 0;
+  // h: [L,B,C,H,W] at the slot. Returns the same with the seeds blended in.
+  virtual at::Tensor grow(int64_t slot, const at::Tensor& h) = 0;
+};
+
+struct HostContext {
+  lanes::Mode mode = lanes::Mode::kTrain;
+  at::Tensor mask;               // [L,B] bool, true where there is a sample; undefined: all are
+  SlotGrowth* growth = nullptr;  // none: the bare host
+};
+
+// Logits, [L,B,num_classes] each.
+struct HostBranches {
+  at::Tensor whole;
+  std::vector<at::Tensor> without;  // one per slot that was asked about, in that order
+};
+
+// Writes the first values of all lanes. Parameters are named as Host::parameters() names them.
+class HostInit {
+ public:
+  HostInit(uint64_t seed, const HostFrame& frame);
+
+  void kaiming_uniform(const lanes::NamedParameter& weight) const;  // torch's default of weights
+  // torch's default of a bias [L,K] that goes with such a weight.
+  void uniform_like(const lanes::NamedParameter& bias, const lanes::LaneParameter& weight) const;
+  void fill(const at::Tensor& stacked, double value) const;  // [L,...]: of a parameter or a buffer
+
+ private:
+  void draw(const lanes::NamedParameter& parameter, double bound) const;
+
+  uint64_t seed_;
+  const HostFrame& frame_;
+};
+
+class Host {
+ public:
+  struct Buffer {
+    std::string name;
+    at::Tensor tensor;
+  };
+
+  virtual ~Host() = default;
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  // x: [L,B,C,H,W], see lanes/entry.h. Returns the logits, [L,B,num_classes] of the master type.
+  virtual at::Tensor forward(const at::Tensor& x, const HostContext& context) = 0;
+  // To the logits, and beside them with nothing grown in each of these slots (action indices). A host that
+  // knows how its slots follow on each other does what comes before a slot once; this does every pass whole.
+  virtual HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots,
+                                            const HostContext& context);
+
+  // "block0.conv.weight", ...: in a fixed order, names are unique, pointers stay valid.
+  virtual std::vector<lanes::NamedParameter> parameters() = 0;
+  // What a snapshot keeps besides: "block0.norm.running_mean", ..., [L,...] each.
+  virtual std::vector<Buffer> buffers() const { return {}; }
+
+  // As at birth, all lanes.
+  void initialise(uint64_t seed);
+
+  const HostFrame& frame() const { return frame_; }
+  const std::vector<SlotSpec>& slots() const { return slots_; }  // by action index
+  int64_t slot_index(std::string_view name) const;               // refuses an unknown one, with the list
+  int64_t num_parameters();                                      // per lane, before anything grew on it
+
+  int64_t entry_conversions() const { return entry_.num_conversions(); }
+
+ protected:
+  // compute: the type of activations.
+  Host(HostFrame frame, std::vector<SlotSpec> slots, at::Device device, at::ScalarType compute);
+
+  // Writes every parameter and buffer.
+  virtual void write_first_values(const HostInit& init) = 0;
+
+  // The network's own input as it is computed with: of its type and layout; see lanes/entry.h.
+  at::Tensor enter(const at::Tensor& x);
+
+ private:
+  HostFrame frame_;
+  std::vector<SlotSpec> slots_;
+  lanes::LaneEntry entry_;
+};
+
+// What a host is built from: options give device and master type (f32, or f64 where that is computed in),
+// compute the type of activations and of the convolutions' weights.
+struct HostBuild {
+  HostFrame frame;
+  at::TensorOptions options;
+  at::ScalarType compute = at::kFloat;
+};
+using HostMaker = std::function<std::unique_ptr<Host>(const HostBuild&)>;
+
+}  // namespace espalier::grow

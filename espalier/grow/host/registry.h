@@ -1,0 +1,33 @@
+// Hosts by name: what `--host` offers. Those that come with the library, and what a program adds.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "espalier/core/registry.h"
+#include "espalier/grow/export/python_module.h"
+#include "espalier/grow/host/interface.h"
+#include "espalier/grow/host/shape.h"
+
+namespace espalier::grow {
+
+struct HostKind {
+  std::string name;
+  HostMaker make;
+  // What the plan of memory knows of it before it is built; none: a program's own, whose activations it
+  // cannot foresee.
+  std::optional<CnnHostOptions> cnn = std::nullopt;
+  // For data of this kind; none: networks of this host cannot be exported.
+  std::function<PythonHost(const HostFrame&)> python = {};
+};
+
+// cifar_baseline  base  8, 3 blocks, all pooled: small enough for 128 lanes in a step of milliseconds
+// cifar_scale     base  8, 5 blocks, all pooled: down to 1x1
+// cifar_wide      base 32, 3 blocks, all pooled: learns CIFAR-10 to about 76 %
+// cifar_deep      base 32, 5 blocks, the first 3 pooled: the last two keep 4x4, so that 3x3 filters still
+// have
+//                 neighbours to look at
+Registry<HostKind>& hosts();
+
+}  // namespace espalier::grow

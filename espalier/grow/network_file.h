@@ -1,0 +1,52 @@
+// One grown network by itself: out of a population, in a file, and back into a lane.
+//
+// Kept true: a network that went through a file and into a lane computes the same bits there; tensors are
+// named as the generated Python names them ("block0.conv.weight", "r0c1.seed.conv.weight",
+// "r0c1.gate.hidden.weight"), f32 on the CPU. A gate is among them where the seed blends with GATE.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "espalier/grow/description.h"
+#include "espalier/grow/population.h"
+
+namespace espalier::grow {
+
+struct GrownNetwork {
+  NetworkDescription description;
+  std::map<std::string, at::Tensor> tensors;
+};
+
+// What one lane of a population is now. described: all but its seeds, which are filled in.
+GrownNetwork network_of(Population& population, int64_t lane, const NetworkDescription& described);
+
+// How an exported network calls a value of Population::lane_values(): "host.block0.conv.weight" ->
+// "block0.conv.weight". seed: of the slot that the value's name begins with; none for the host's.
+std::string exported_name(const std::string& value, const SeedDescription* seed);
+
+// What computes: without seeds that only learn beside the network.
+GrownNetwork only_felt(const GrownNetwork& network);
+
+// Whole or not at all.
+void write_network(const std::string& path, const GrownNetwork& network);
+// Fails with one sentence for a file that is damaged, or no network.
+GrownNetwork read_network(const std::string& path);
+
+// What the host of so many such networks is told.
+HostFrame frame_of(const NetworkDescription& network, int64_t lanes);
+
+// [S] the states of a lane that is this network. Fails where the population has no such slot or blueprint.
+std::vector<SlotState> states_of(const GrownNetwork& network, const Population& population);
+
+// Writes the values into a lane whose seeds stand as states_of() says. Fails, naming the tensor, where one is
+// missing, of another shape, or of nothing that the lane has. After the last one, Population::refresh().
+void write_values(const GrownNetwork& network, Population& population, int64_t lane);
+
+// Lane i becomes network i of a population that holds nothing yet.
+void become(Population& population, const std::vector<GrownNetwork>& networks);
+
+}  // namespace espalier::grow

@@ -1,0 +1,100 @@
+// Kinds of seeds: what each computes, how many parameters it has, how it begins.
+//
+// Kept true: a seed keeps the sizes and the layout of what it is given; its parameters are known by number
+// before anything is built; entry e of a module depends on entry e of its input and parameters alone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "espalier/grow/export/python_module.h"
+#include "espalier/lanes/norm/layer.h"
+#include "espalier/lanes/parameter.h"
+#include "espalier/tensor/layout.h"
+
+namespace espalier::grow {
+
+struct SeedShape {
+  int64_t channels = 1;
+  int64_t height = 1;
+  int64_t width = 1;
+};
+
+// What a module is built for: a stack of so many entries, [E,B,C,H,W].
+struct SeedBuild {
+  SeedShape shape;
+  int64_t entries = 1;
+  at::TensorOptions options;            // device and master type
+  at::ScalarType compute = at::kFloat;  // type of activations and convolutions
+  MemoryFormat format = MemoryFormat::kChannelsLast;
+};
+
+// Writes the first values of one entry. They depend on (seed, lane, name, parameter) alone, whatever entry
+// the seed got. Every parameter has to be written: the entry may have been another seed's.
+class SeedInit {
+ public:
+  // name: of the seed, "r0c1.conv_light.2": the second that grew there.
+  SeedInit(uint64_t seed, int64_t lane, std::string name, int64_t entry);
+
+  void kaiming_uniform(const lanes::NamedParameter& weight) const;  // torch's default of weights
+  // torch's default of a bias [E,K] that goes with such a weight.
+  void uniform_like(const lanes::NamedParameter& bias, const lanes::LaneParameter& weight) const;
+  void fill(const lanes::NamedParameter& parameter, double value) const;
+
+ private:
+  at::Tensor entry_of(const lanes::LaneParameter& parameter) const;
+
+  uint64_t seed_;
+  int64_t lane_;
+  std::string name_;
+  int64_t entry_;
+};
+
+// The seeds of one blueprint in one slot, as one stacked module.
+class SeedModule {
+ public:
+  virtual ~SeedModule() = default;
+  // x: [E,B,C,H,W] of the compute type. Returns the same sizes, type and layout.
+  virtual at::Tensor forward(const at::Tensor& x, lanes::Mode mode) = 0;
+  // In a fixed order; names are unique. Pointers stay valid as long as the module.
+  virtual std::vector<lanes::NamedParameter> parameters() = 0;
+  virtual void initialise(const SeedInit& init) = 0;
+};
+
+struct Blueprint {
+  std::string name;
+  std::function<int64_t(const SeedShape&)> num_parameters;  // per seed
+  std::function<std::unique_ptr<SeedModule>(const SeedBuild&)> make;
+  std::function<PythonSeed(const SeedShape&)> python =
+      {};  // none: networks with such seeds cannot be exported
+};
+
+// Blueprints by number, which SlotState::blueprint holds, and by name.
+class BlueprintRegistry {
+ public:
+  // noop, norm, attention, depthwise, bottleneck, conv_small, conv_light, conv_heavy: 0 to 7.
+  BlueprintRegistry();
+
+  // Returns its number. A name that is taken, or a blueprint that is incomplete, is refused.
+  int32_t add(Blueprint blueprint);
+
+  int32_t size() const { return static_cast<int32_t>(blueprints_.size()); }
+  const Blueprint& at(int32_t index) const;
+  int32_t index_of(std::string_view name) const;  // refuses an unknown one, with the list
+  std::vector<std::string> names() const;
+
+ private:
+  std::vector<Blueprint> blueprints_;
+};
+
+// The largest of 32, 16, 8, 4, 2, 1 that divides the channels with at least 16 per group; else the largest
+// that divides them.
+int64_t group_norm_groups(int64_t channels);
+
+}  // namespace espalier::grow

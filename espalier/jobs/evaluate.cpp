@@ -1,0 +1,304 @@
+#include "espalier/jobs/evaluate.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "espalier/core/error.h"
+#include "espalier/core/sign_flip.h"
+#include "espalier/core/text/list.h"
+#include "espalier/jobs/export.h"
+#include "espalier/jobs/facts/dataset.h"
+#include "espalier/jobs/facts/network.h"
+#include "espalier/jobs/facts/precision_name.h"
+#include "espalier/jobs/ppo.h"
+#include "espalier/jobs/saved/policy.h"
+#include "espalier/jobs/saved/recorded_controller.h"
+#include "espalier/jobs/scope.h"
+#include "espalier/lanes/conv/choice.h"
+#include "espalier/run/directory.h"
+#include "espalier/run/location.h"
+#include "espalier/tensor/device.h"
+#include "espalier/train/control/recorder.h"
+#include "espalier/train/population/episode_seed.h"
+#include "espalier/train/population/setup.h"
+
+namespace espalier::jobs {
+namespace {
+
+constexpr std::string_view kControllersFlag = "--controllers";
+
+void check_controllers(const EvaluateConfig& options) {
+  bool has_policy = false;
+  for (const std::string& name : options.controllers) {
+    check_controller(name, kControllersFlag);
+    has_policy = has_policy || policy_file_in(name, kControllersFlag);
+    const auto recorded = recorded_in(name, kControllersFlag);
+    if (recorded && recorded->file.empty() && !has_policy)
+      fail_usage(
+          "{} {}: follows the first policy before it, and there is none: put ppo:FILE before it, or give "
+          "{}:FILE with a recording",
+          kControllersFlag, name, name);
+  }
+}
+
+// played: what the first policy did, once it has.
+std::unique_ptr<train::Controller> controller_named(const std::string& name, const EvaluateConfig& options,
+                                                    const grow::Population& population,
+                                                    const train::Recording* played) {
+  if (const auto recorded = recorded_in(name, kControllersFlag)) {
+    if (recorded->file.empty() && played == nullptr) return nullptr;  // made when the policy has played
+    return recorded_controller(recorded->kind,
+                               played != nullptr ? *played : train::read_recording(recorded->file),
+                               options.population, population,
+                               {.name = fmt::format("{} {}", kControllersFlag, name),
+                                .length_flag = "--episode-length",
+                                .limits = train::growth_limits(options, train::space_of(population))});
+  }
+  const std::optional<std::string> file = policy_file_in(name, kControllersFlag);
+  if (!file) return train::rule_controller(name, options, population);
+  return SavedPolicy(*file).controller(
+      options, population, "--episode-length",
+      options.greedy ? policy::ActingMode::kLikeliest : policy::ActingMode::kSampling);
+}
+
+void check_keep(const std::string& keep) {
+  namespace fs = std::filesystem;
+  if (!keep.empty() && fs::exists(fs::symlink_status(keep)) &&
+      (!fs::is_directory(keep) || !fs::is_empty(keep)))
+    fail_usage("--keep {}: exists and is no empty folder; give another name", keep);
+}
+
+// Keeps the best network of an episode, by validation; lanes that were lost are left out.
+class Keeper {
+ public:
+  Keeper(const EvaluateConfig& options, train::PopulationTrainer& environments,
+         const data::ResidentDataset& dataset)
+      : folder_(options.keep), environments_(environments) {
+    if (folder_.empty()) return;
+    run::make_folder(folder_);
+    described_ = described_network(options.population, dataset, "espalier evaluate");
+  }
+
+  // controller: its place in the list, from 0.
+  void keep(const std::string& name, size_t controller, int64_t episode, const train::EpochRecord& last,
+            const std::vector<train::LaneScore>& tested) {
+    if (folder_.empty()) return;
+    const train::LaneRecord* best = nullptr;
+    for (const train::LaneRecord& lane : last.lanes)
+      if (lane.outcome == train::LaneOutcome::kTrained &&
+          (best == nullptr || lane.validated.accuracy > best->validated.accuracy))
+        best = &lane;
+    if (best == nullptr) return;
+    const auto shards = static_cast<int64_t>(environments_.num_shards());
+    grow::NetworkDescription described = described_;
+    described.origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
+    described.origin.epoch = last.epoch;
+    described.origin.validation_accuracy = best->validated.accuracy;
+    described.origin.test_accuracy = tested[static_cast<size_t>(best->lane)].accuracy;
+    grow::Population& population = environments_.population(static_cast<size_t>(best->lane % shards));
+    export_network(grow::network_of(population, best->lane / shards, described),
+                   folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name),
+                                         episode + 1, best->lane),
+                   population.blueprints());
+  }
+
+ private:
+  std::filesystem::path folder_;
+  train::PopulationTrainer& environments_;
+  grow::NetworkDescription described_;
+};
+
+nlohmann::ordered_json environment(const EvaluateConfig& options, const ranks::World& world) {
+  nlohmann::ordered_json devices;
+  for (const DeviceName& device : train::devices_of(options.population))
+    devices.push_back({{"device", device.text()},
+                       {"precision", precision_name(train::precision_type(options.population.precision,
+                                                                          torch_device(device)))}});
+  return {{"devices", devices},
+          {"ranks", world.size()},
+          {"threads", at::get_num_threads()},
+          {"deterministic", options.population.deterministic}};
+}
+
+std::vector<double> differences(const ControllerScores& scores, const ControllerScores& other) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < scores.accuracy.size(); ++i)
+    differences.push_back(scores.accuracy[i] - other.accuracy[i]);
+  return differences;
+}
+
+nlohmann::ordered_json line_of(const EvaluatedEpisode& done, size_t lane) {
+  return {{"kind", "evaluated_lane"},
+          {"controller", done.controller},
+          {"episode", done.episode},
+          {"lane", lane},
+          {"test_accuracy", done.tested[lane].accuracy},
+          {"return", done.record.returns[lane]},
+          {"parameters", done.record.last.lanes[lane].num_parameters},
+          {"added_parameters", done.record.added[lane]},
+          {"seeds_kept", done.record.seeds_kept[lane]},
+          {"rollbacks", done.record.last.lanes[lane].num_rollbacks},
+          {"illegal_actions", done.illegal[lane]}};
+}
+
+void put(nlohmann::ordered_json& line, const std::string& name, const Interval& interval) {
+  line[name] = interval.mean;
+  line[name + "_95"] = interval.half_width;
+}
+
+nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerScores& first) {
+  nlohmann::ordered_json line{
+      {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.accuracy.size()}};
+  put(line, "test_accuracy", scores.interval(scores.accuracy));
+  put(line, "test_accuracy_over_first", scores.gain_over(first));
+  line["test_accuracy_over_first_p"] = scores.chance_over(first);
+  put(line, "return", scores.interval(scores.returns));
+  put(line, "added_parameters", scores.interval(scores.added));
+  put(line, "seeds_kept", scores.interval(scores.kept));
+  line["lost"] = scores.num_lost;
+  line["illegal_actions"] = scores.num_illegal;
+  line["intervals_over"] = scores.num_episodes > 1 ? "episodes" : "networks";
+  return line;
+}
+
+nlohmann::ordered_json pair_line(const ControllerScores& scores, const ControllerScores& other) {
+  nlohmann::ordered_json line{{"kind", "compared"}, {"controller", scores.name}, {"over", other.name}};
+  put(line, "test_accuracy_difference", scores.gain_over(other));
+  line["test_accuracy_difference_p"] = scores.chance_over(other);
+  return line;
+}
+
+}  // namespace
+
+train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace& space) {
+  train::JobNeeds needs;
+  for (const std::string& name : options.controllers) {
+    if (name != "none") needs.growth = train::growth_limits(options, space);
+    if (const auto file = policy_file_in(name, kControllersFlag))
+      needs.policies.push_back(SavedPolicy(*file).needs(options, space));
+  }
+  return needs;
+}
+
+Interval ControllerScores::interval(const std::vector<double>& values) const {
+  return interval_over_groups(values, values.size() / static_cast<size_t>(num_episodes));
+}
+
+Interval ControllerScores::gain_over(const ControllerScores& other) const {
+  return interval(differences(*this, other));
+}
+
+double ControllerScores::chance_over(const ControllerScores& other) const {
+  return sign_flip_p_over_groups(differences(*this, other),
+                                 accuracy.size() / static_cast<size_t>(num_episodes));
+}
+
+std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
+                                       const EvaluateEvents& events, ranks::World& world) {
+  check_controllers(options);
+  const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
+  train::PopulationTrainer environments(options.population, std::move(shards),
+                                        train::policy_device_of(options), train::OnFailure::kRollBack,
+                                        train::reading_config(options), world);
+  if (events.batch_done) environments.at_every_batch(events.batch_done);
+  Keeper keeper(options, environments, *dataset);
+  // All of them first: a file that is damaged costs no episode.
+  std::vector<std::pair<std::string, std::unique_ptr<train::Controller>>> controllers;
+  for (const std::string& name : options.controllers)
+    controllers.emplace_back(name, controller_named(name, options, environments.population(0), nullptr));
+  if (events.begins) events.begins(environments.host_parameters());
+
+  std::vector<ControllerScores> all;
+  std::optional<train::Recording> policy;  // the first one's
+  for (auto& [name, controller] : controllers) {
+    if (!controller)
+      controller = controller_named(name, options, environments.population(0), &policy.value());
+    train::Recorder recorder(name, options.population, environments.population(0));
+    ControllerScores scores{.name = name, .num_episodes = options.episodes};
+    for (int64_t episode = 0; episode < options.episodes; ++episode) {
+      const std::string title = fmt::format("{}, episode {}/{}", name, episode + 1, options.episodes);
+      EvaluatedEpisode done{.controller = name, .episode = episode + 1};
+      done.record = train::play_episode(
+          environments, *controller, train::kFirstHeldOutRound + episode,
+          {.title = title,
+           .progress = events.progress,
+           .step_done = [&](int64_t, const train::EpochRecord& step) { recorder.add_step(step); }});
+      recorder.end_episode(done.record.last);
+      done.illegal = controller->num_illegal();
+      done.illegal.resize(static_cast<size_t>(options.population.lanes));
+      done.tested = environments.test();
+      const train::EpisodeRecord& record = done.record;
+      for (const train::LaneScore& tested : done.tested) scores.accuracy.push_back(tested.accuracy);
+      keeper.keep(name, all.size(), episode, record.last, done.tested);
+      scores.added.insert(scores.added.end(), record.added.begin(), record.added.end());
+      scores.kept.insert(scores.kept.end(), record.seeds_kept.begin(), record.seeds_kept.end());
+      scores.returns.insert(scores.returns.end(), record.returns.begin(), record.returns.end());
+      scores.num_lost += record.num_lost();
+      scores.num_illegal += std::accumulate(done.illegal.begin(), done.illegal.end(), int64_t{0});
+      if (events.episode_done) events.episode_done(done);
+    }
+    if (events.recorded) events.recorded(all.size(), recorder.recording());
+    if (!policy && policy_file_in(name, kControllersFlag)) policy = recorder.recording();
+    all.push_back(std::move(scores));
+    if (events.controller_done) events.controller_done(all.back(), all.front());
+  }
+  return all;
+}
+
+EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& told, ranks::World& world) {
+  EvaluateConfig options = job.evaluate;
+  options.population = train::placed(options.population, world);
+  const EvaluateEvents events = world.leads() ? told : EvaluateEvents{};
+  if (!world.is_alone() && !options.keep.empty())
+    fail_usage("--keep {}: networks are kept by a comparison in one process, and this one has {} ranks",
+               options.keep, world.size());
+  // Before any data is read. Two of one name could not be told apart in the run's lines.
+  split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
+  check_controllers(options);
+  check_keep(options.keep);
+  run::Run run(job.run, "evaluate", job.recorded, events.run, world);
+  const JobScope scope(options.population, train::torch_devices_of(options));
+  std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
+  train::check_devices(train::of_rank(options.population, world), shards,
+                       needs_of(options, train::space_of(shards.front())));
+  const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
+  for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
+  run.begin({.environment = environment(options, world), .dataset = dataset_facts(*dataset)},
+            {});  // a comparison is not resumed
+  // Line by line while it plays, so that the page of a comparison under way shows what there is.
+  EvaluateEvents written = events;
+  written.episode_done = [&](const EvaluatedEpisode& done) {
+    if (!world.leads()) return;  // it has its own lanes alone
+    for (size_t lane = 0; lane < done.tested.size(); ++lane) run.write_metrics(line_of(done, lane));
+    if (events.episode_done) events.episode_done(done);
+  };
+  std::vector<ControllerScores> before;
+  written.controller_done = [&](const ControllerScores& scores, const ControllerScores& first) {
+    if (!world.leads()) return;
+    run.write_metrics(line_of(scores, first));
+    for (const ControllerScores& other : before) run.write_metrics(pair_line(scores, other));
+    before.push_back(scores);
+    if (events.controller_done) events.controller_done(scores, first);
+  };
+  written.recorded = [&](size_t controller, const train::Recording& recording) {
+    run::make_folder(run.path() / kRecordings);
+    run.write_file(recording_file(controller, recording.controller), train::text_of(recording));
+    if (events.recorded) events.recorded(controller, recording);
+  };
+  if (!world.is_alone()) written.batch_done = [&] { run.at_batch(); };
+  EvaluateResult result{.scores = evaluate(options, std::move(shards), written, world)};
+  if (!dataset->device.is_cpu())
+    run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+  result.run_dir = run.path();
+  result.seconds = run.seconds();
+  run.write_metrics({{"kind", "result"}, {"episodes", options.episodes}, {"seconds", result.seconds}});
+  run.finish();
+  return result;
+}
+
+}  // namespace espalier::jobs

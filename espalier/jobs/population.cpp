@@ -1,0 +1,272 @@
+#include "espalier/jobs/population.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "espalier/core/error.h"
+#include "espalier/jobs/facts/batch_picture.h"
+#include "espalier/jobs/facts/dataset.h"
+#include "espalier/jobs/facts/epoch_lines.h"
+#include "espalier/jobs/facts/lane_results.h"
+#include "espalier/jobs/facts/network.h"
+#include "espalier/jobs/facts/output_estimate.h"
+#include "espalier/jobs/facts/precision_name.h"
+#include "espalier/jobs/saved/networks.h"
+#include "espalier/jobs/saved/policy.h"
+#include "espalier/jobs/saved/recorded_controller.h"
+#include "espalier/jobs/scope.h"
+#include "espalier/lanes/conv/choice.h"
+#include "espalier/run/directory.h"
+#include "espalier/train/control/recorded.h"
+#include "espalier/train/population/setup.h"
+#include "espalier/train/population/trainer.h"
+
+namespace espalier::jobs {
+namespace {
+
+constexpr std::string_view kControllerFlag = "--controller";
+
+nlohmann::ordered_json environment(const train::PopulationConfig& options,
+                                   std::span<const train::DeviceStart> starts,
+                                   train::PopulationTrainer& environments) {
+  train::Shard& first = environments.shard(0);
+  nlohmann::ordered_json devices;
+  for (const train::DeviceStart& start : starts)
+    devices.push_back(
+        {{"device", start.dataset->device.str()},
+         {"precision", precision_name(train::precision_type(options.precision, start.dataset->device))}});
+  const bool is_channels_last = starts.front().dataset->format == MemoryFormat::kChannelsLast;
+  return {{"devices", devices},
+          {"ranks", environments.world().size()},
+          {"threads", at::get_num_threads()},
+          {"deterministic", options.deterministic},
+          {"graphs", first.step().graphs().is_capturing()},
+          {"memory_format", is_channels_last ? "channels_last" : "contiguous"},
+          {"steps_per_epoch", first.batches_per_epoch()},
+          {"parameters_per_lane", environments.host_parameters()}};
+}
+
+nlohmann::ordered_json comparison_line(const train::FormatComparison& compared) {
+  nlohmann::ordered_json line{
+      {"kind", "memory_format"}, {"memory_format", "contiguous"}, {"time/step_ms", compared.step_ms}};
+  if (compared.channels_last_ms) line["time/channels_last_step_ms"] = *compared.channels_last_ms;
+  return line;
+}
+
+// The networks that --from names, one for each lane; refused where they do not fit the job.
+std::vector<grow::GrownNetwork> first_networks(const std::string& from,
+                                               const train::PopulationConfig& options,
+                                               const data::ResidentDataset& dataset) {
+  std::vector<grow::GrownNetwork> networks = saved_networks(from);
+  const grow::NetworkDescription now = described_network(options, dataset, "");
+  for (const auto& [network, tensors] : networks) {
+    if (network.host != now.host)
+      fail_usage("--from {}: its networks grew on --host {}, got --host {}: give --host {}", from,
+                 network.host, now.host, network.host);
+    if (network.image_text() != now.image_text())
+      fail_usage("--from {}: its networks take images of {} (channels, height, width), and --data {} has {}",
+                 from, network.image_text(), options.source.data, now.image_text());
+    if (network.num_classes() != now.num_classes())
+      fail_usage("--from {}: its networks know {} classes, and --data {} has {}", from, network.num_classes(),
+                 options.source.data, now.num_classes());
+  }
+  if (networks.size() == 1) networks.resize(static_cast<size_t>(options.lanes), networks.front());
+  if (std::ssize(networks) != options.lanes)
+    fail_usage(
+        "--from {}: there are {} networks, got --lanes {}: give --lanes {}, or one network for all lanes, by "
+        "`espalier export`",
+        from, networks.size(), options.lanes, networks.size());
+  return networks;
+}
+
+bool any_seeds(const std::vector<grow::GrownNetwork>& networks) {
+  return std::ranges::any_of(
+      networks, [](const grow::GrownNetwork& network) { return !network.description.seeds.empty(); });
+}
+
+// How epochs are read: as the policy that decides saw them when it learned.
+train::ReadingConfig reading_for(const train::PopulationConfig& options) {
+  const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
+  return file ? train::reading_config(SavedPolicy(*file).environments(options)) : train::ReadingConfig{};
+}
+
+// A recording must be named: no policy has played here.
+void check_recorded(const PopulationJob& job) {
+  const auto recorded = recorded_in(job.population.controller, kControllerFlag);
+  if (!recorded) return;
+  const std::string& name = job.population.controller;
+  if (recorded->file.empty())
+    fail_usage("{} {}: want the recording too: {}:FILE, or {}:RUN with a run of evaluate", kControllerFlag,
+               name, name, name);
+  if (recorded->kind == RecordedName::Kind::kStatic && !job.from.empty())
+    fail_usage("--from {}: the networks of {} {} begin with seeds of their own; leave one of the two out",
+               job.from, kControllerFlag, name);
+}
+
+// Who decides: a controller by rules or from a recording, or a policy, whose state is part of the run's.
+struct Decider {
+  std::unique_ptr<train::Controller> controller;
+  train::PolicyController* policy = nullptr;
+  train::ReplayController* replay = nullptr;
+
+  Decider(const train::PopulationConfig& options, const grow::Population& population) {
+    if (const auto recorded = recorded_in(options.controller, kControllerFlag)) {
+      controller =
+          recorded_controller(recorded->kind, train::read_recording(recorded->file), options, population,
+                              {.name = fmt::format("{} {}", kControllerFlag, options.controller),
+                               .length_flag = "--epochs",
+                               .limits = {}});
+      replay = dynamic_cast<train::ReplayController*>(controller.get());
+      return;
+    }
+    const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
+    if (!file) {
+      controller = train::controller_for(options, population.blueprints());
+      return;
+    }
+    const SavedPolicy saved(*file);
+    auto made =
+        saved.controller(saved.environments(options), population, "--epochs", policy::ActingMode::kSampling);
+    policy = made.get();
+    policy->begin_episode(0);
+    controller = std::move(made);
+  }
+
+  void visit_state(run::StateArchive& archive) const {
+    if (policy != nullptr) archive.part("policy", [&] { policy->visit_state(archive); });
+    if (replay != nullptr) archive.part("replay", [&] { replay->visit_state(archive); });
+  }
+
+  int64_t num_illegal() const {
+    const std::vector<int64_t> illegal = controller->num_illegal();
+    return std::accumulate(illegal.begin(), illegal.end(), int64_t{0});
+  }
+};
+
+}  // namespace
+
+train::JobNeeds needs_of(const train::PopulationConfig& options, const train::GrowthSpace& space) {
+  const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
+  if (!file) return train::needs_of(options);
+  const SavedPolicy policy(*file);
+  const train::EnvironmentConfig environments = policy.environments(options);
+  return {.growth = train::growth_limits(environments, space),
+          .policies = {policy.needs(environments, space)}};
+}
+
+train::LaneScore PopulationResult::mean() const {
+  train::LaneScore mean;
+  for (const train::LaneScore& score : tested) {
+    mean.loss += score.loss / static_cast<double>(tested.size());
+    mean.accuracy += score.accuracy / static_cast<double>(tested.size());
+  }
+  return mean;
+}
+
+int64_t PopulationResult::best_lane() const {
+  return std::ranges::max_element(tested, {}, &train::LaneScore::accuracy) - tested.begin();
+}
+
+PopulationResult run_population_job(const PopulationJob& job, const PopulationEvents& told,
+                                    ranks::World& world) {
+  const train::PopulationConfig options = train::placed(job.population, world);
+  const PopulationEvents events = world.leads() ? told : PopulationEvents{};
+  check_controller(options.controller, kControllerFlag);
+  check_recorded(job);
+  run::Run run(job.run, job.name, job.recorded, events.run, world);
+  const std::vector<DeviceName> devices = train::devices_of(options);
+  const JobScope scope(options, train::torch_devices_of(options));
+
+  std::vector<train::ShardSetup> shards;
+  for (const DeviceName& device : devices)
+    shards.push_back(train::shard_on(device, options, events.progress));
+  std::vector<grow::GrownNetwork> first_ones;
+  if (!job.from.empty() && !run.is_resumed())
+    first_ones = first_networks(job.from, options, *shards.front().dataset);
+  train::JobNeeds needs = needs_of(options, train::space_of(shards.front()));
+  if (any_seeds(first_ones) && !needs.growth) needs.growth.emplace();
+  const std::vector<train::DeviceStart> starts =
+      train::check_devices(train::of_rank(options, world), shards, needs);
+  const data::ResidentDataset& dataset = *starts.front().dataset;
+  check_can_decide(dataset, options.controller);
+  const bool is_validated = dataset.validation.num_samples() > 0;
+  train::PopulationTrainer environments(options, std::move(shards), dataset.device,
+                                        train::OnFailure::kRollBack, reading_for(options), world);
+  const Decider decider(options, environments.population(0));
+  if (!first_ones.empty()) environments.begin_as(first_ones);
+  if (!run.is_resumed()) environments.begin_with(decider.controller->first_states(0));
+  train::Shard& first = environments.shard(0);
+  nlohmann::ordered_json facts = environment(options, starts, environments);
+  add_network_facts(facts, described_network(options, dataset, run.path().string()),
+                    environments.population(0));
+  run.begin({std::move(facts),
+             dataset_facts(dataset),
+             [&] { return batch_pictures(first.step().batch()); },
+             {lanes::conv_choices, lanes::set_conv_choices}},
+            [&](run::StateArchive& archive) {
+              environments.visit_state(archive);
+              decider.visit_state(archive);
+            });
+  environments.at_every_batch([&] { run.at_batch(); });
+  const EpochLines lines(environments.population(0));
+  if (job.lane_lines == LaneLines::kYes && events.run.noted)
+    events.run.noted(output_text({.line_bytes = lane_line_bytes(lines, environments.population(0), 1),
+                                  .lanes = options.lanes,
+                                  .total = options.epochs,
+                                  .every = job.run.lane_lines}));
+  if (events.started) events.started(starts, run.path());
+
+  PopulationResult result{.run_dir = run.path()};
+  const auto rate_at_end_of = [&](int64_t epoch) {
+    return options.learning_rate * first.step().schedule().at(epoch * first.batches_per_epoch() - 1);
+  };
+  const auto train_epoch = [&] {
+    const train::EpochRecord record = environments.train_epoch(*decider.controller, events.progress);
+    const auto write = [&](nlohmann::ordered_json line) {
+      if (!is_validated) clear_validation(line);
+      run.write_metrics(line);
+    };
+    if (job.lane_lines == LaneLines::kYes)
+      for (const train::LaneRecord& lane : record.lanes) write(lines.lane_line(record, lane));
+    write(lines.epoch_line(record, rate_at_end_of(record.epoch)));
+    if (events.epoch_done) events.epoch_done(record);
+    if (record.epoch == 1 && dataset.format == MemoryFormat::kContiguous) {
+      const train::FormatComparison compared = train::compare_formats(first, starts.front().plan);
+      run.write_metrics(comparison_line(compared));
+      if (events.formats_compared) events.formats_compared(compared);
+    }
+    // After every epoch: what grows brings convolutions of its own.
+    if (!dataset.device.is_cpu())
+      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+    if (environments.num_retired() == options.lanes)
+      fail(
+          "in epoch {} the loss of every lane was not finite, though the learning rate of each was halved {} "
+          "times; lower --learning-rate {}, or set --clip; results are in '{}'",
+          record.epoch, train::Shard::kMaxHalvings, options.learning_rate, run.path().string());
+    run.end_epoch(is_validated ? record.mean_validated().accuracy : std::numeric_limits<double>::quiet_NaN());
+  };
+  run.guard([&] {
+    while (environments.epochs_done() < options.epochs) train_epoch();
+    run.save_last();
+    result.num_retired = environments.num_retired();
+    result.tested = environments.test(events.progress);
+    result.seconds = run.seconds();
+    if (job.lane_lines == LaneLines::kYes)
+      for (const nlohmann::ordered_json& line : lane_result_lines(environments, result.tested))
+        run.write_metrics(line);
+    nlohmann::ordered_json line{{"kind", "result"},
+                                {"test_loss", result.mean().loss},
+                                {"test_accuracy", result.mean().accuracy},
+                                {"seconds", result.seconds}};
+    if (decider.replay != nullptr) line["illegal_actions"] = decider.num_illegal();
+    run.write_metrics(line);
+  });
+  run.finish();
+  return result;
+}
+
+}  // namespace espalier::jobs

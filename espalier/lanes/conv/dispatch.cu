@@ -1,0 +1,85 @@
+// Which kernel takes a convolution, and the sum of a weight gradient's parts.
+#include "espalier/lanes/conv/kernel.h"
+#include "espalier/lanes/vector_access.cuh"
+
+namespace espalier::lanes {
+
+cudaError_t launch_vector_forward(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_vector_backward_data(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_vector_backward_weight(const ConvArgs& args, cudaStream_t stream);
+int vector_weight_parts(const ConvSizes& sizes);
+cudaError_t launch_narrow_forward(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_narrow_backward_weight(const ConvArgs& args, cudaStream_t stream);
+int narrow_weight_parts(const ConvSizes& sizes);
+
+namespace {
+
+constexpr int kThreads = 256;
+
+// One thread a weight: the parts in their order. blockIdx.y: lane.
+__global__ void __launch_bounds__(kThreads)
+    add_parts_kernel(const float* partial, int parts, int values, float* to, int64_t to_stride,
+                     const int64_t* entries) {
+  const int lane = blockIdx.y, value = blockIdx.x * kThreads + threadIdx.x;
+  if (value >= values || (entries != nullptr && entries[lane] < 0)) return;
+  const float* from = partial + static_cast<int64_t>(lane) * parts * values + value;
+  float sum = 0;
+#pragma unroll 8
+  for (int part = 0; part < parts; ++part) sum += from[static_cast<int64_t>(part) * values];
+  to[lane * to_stride + value] = sum;
+}
+
+// One thread a weight. blockIdx.y: lane.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    widen_weight_kernel(Stack narrow_weight, int values, float* to, int64_t to_stride) {
+  const int value = blockIdx.x * kThreads + threadIdx.x;
+  if (value >= values) return;
+  to[blockIdx.y * to_stride + value] =
+      widen<T>((static_cast<const T*>(narrow_weight.data) + blockIdx.y * narrow_weight.lane_stride)[value]);
+}
+
+int weight_parts(const ConvSizes& sizes) {
+  return takes_vector(sizes) ? vector_weight_parts(sizes) : narrow_weight_parts(sizes);
+}
+
+int weight_values(const ConvSizes& sizes) {
+  return sizes.filters * sizes.kernel * sizes.kernel * sizes.channels;
+}
+
+}  // namespace
+
+cudaError_t launch_conv_forward(const ConvArgs& args, cudaStream_t stream) {
+  return takes_vector(args.sizes) ? launch_vector_forward(args, stream) : launch_narrow_forward(args, stream);
+}
+
+cudaError_t launch_conv_backward_data(const ConvArgs& args, cudaStream_t stream) {
+  return launch_vector_backward_data(args, stream);
+}
+
+cudaError_t launch_conv_backward_weight(const ConvArgs& args, cudaStream_t stream) {
+  const cudaError_t error = takes_vector(args.sizes) ? launch_vector_backward_weight(args, stream)
+                                                     : launch_narrow_backward_weight(args, stream);
+  if (error) return error;
+  const int values = weight_values(args.sizes);
+  add_parts_kernel<<<dim3((values + kThreads - 1) / kThreads, args.sizes.lanes), kThreads, 0, stream>>>(
+      args.partial, weight_parts(args.sizes), values, args.grad_weight, args.grad_weight_stride,
+      args.entries);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_widen_weight(KernelType type, int lanes, int values, Stack narrow_weight, float* to,
+                                int64_t to_stride, cudaStream_t stream) {
+  const dim3 blocks((values + kThreads - 1) / kThreads, lanes);
+  return for_type(type, [&](auto value) {
+    widen_weight_kernel<decltype(value)>
+        <<<blocks, kThreads, 0, stream>>>(narrow_weight, values, to, to_stride);
+    return cudaGetLastError();
+  });
+}
+
+int64_t conv_weight_partials(const ConvSizes& sizes) {
+  return static_cast<int64_t>(sizes.lanes) * weight_parts(sizes) * weight_values(sizes);
+}
+
+}  // namespace espalier::lanes

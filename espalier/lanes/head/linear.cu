@@ -1,0 +1,136 @@
+// The linear map of all lanes. Small by nature (a classifier of ten classes, a gate of a few channels), so
+// plain sums: one warp per sample forward and for the gradient of x, one block per output for the weights'.
+// Deterministic: sums are shared out over a warp or block by the shape of a lane alone.
+#include "espalier/lanes/head/kernel.h"
+#include "espalier/lanes/vector_access.cuh"
+
+namespace espalier::lanes {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr int kWarps = kThreads / kWarp;
+
+template <class W>
+__device__ inline W warp_sum(W value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
+            in_warp = threadIdx.x % kWarp;
+  if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
+  const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride +
+                     static_cast<int64_t>(sample) * args.in_features;
+  const W* const weight = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride;
+  W* const out = static_cast<W*>(args.out.data) + lane * args.out.lane_stride +
+                 static_cast<int64_t>(sample) * args.out_features;
+  for (int o = 0; o < args.out_features; ++o) {
+    W sum = 0;
+    for (int i = in_warp; i < args.in_features; i += kWarp)
+      sum += widen<T>(x[i]) * weight[static_cast<int64_t>(o) * args.in_features + i];
+    sum = warp_sum(sum);
+    if (in_warp == 0)
+      out[o] = args.bias.data == nullptr
+                   ? sum
+                   : sum + (static_cast<const W*>(args.bias.data) + lane * args.bias.lane_stride)[o];
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) grad_x_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
+            in_warp = threadIdx.x % kWarp;
+  if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
+  const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride +
+                        static_cast<int64_t>(sample) * args.out_features;
+  const W* const weight = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride;
+  T* const grad_x = static_cast<T*>(args.grad_x.data) + lane * args.grad_x.lane_stride +
+                    static_cast<int64_t>(sample) * args.in_features;
+  for (int i = in_warp; i < args.in_features; i += kWarp) {
+    W sum = 0;
+    for (int o = 0; o < args.out_features; ++o)
+      sum += grad[o] * weight[static_cast<int64_t>(o) * args.in_features + i];
+    grad_x[i] = narrow<T>(sum);
+  }
+}
+
+// The sum of an output's gradient over all samples, in the first thread of a block. shared: [kWarps].
+template <class W>
+__device__ inline W batch_sum(const W* grad, const LinearArgs& args, W* shared) {
+  W sum = 0;
+  for (int sample = threadIdx.x; sample < args.batch; sample += kThreads)
+    sum += grad[static_cast<int64_t>(sample) * args.out_features];
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  for (int warp = 1; threadIdx.x == 0 && warp < kWarps; ++warp) sum += shared[warp];
+  return sum;
+}
+
+// blockIdx.x: output, blockIdx.y: lane. Threads: 32 inputs across, 8 share the samples out; for the bias all
+// do.
+template <class T>
+__global__ void __launch_bounds__(kThreads) grad_weight_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  __shared__ W shared[kThreads];
+  const int o = blockIdx.x, lane = blockIdx.y, tx = threadIdx.x % kWarp, ty = threadIdx.x / kWarp;
+  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride;
+  const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride + o;
+  if (args.grad_bias.data != nullptr) {
+    const W sum = batch_sum(grad, args, shared);
+    if (threadIdx.x == 0) (static_cast<W*>(args.grad_bias.data) + lane * args.grad_bias.lane_stride)[o] = sum;
+  }
+  if (args.grad_weight.data == nullptr) return;
+  W* const grad_weight = static_cast<W*>(args.grad_weight.data) + lane * args.grad_weight.lane_stride +
+                         static_cast<int64_t>(o) * args.in_features;
+  for (int first = 0; first < args.in_features; first += kWarp) {
+    const int i = first + tx;
+    W sum = 0;
+    if (i < args.in_features)
+      for (int sample = ty; sample < args.batch; sample += kWarps)
+        sum += grad[static_cast<int64_t>(sample) * args.out_features] *
+               widen<T>(x[static_cast<int64_t>(sample) * args.in_features + i]);
+    __syncthreads();
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    if (ty != 0) continue;
+    for (int other = 1; other < kWarps; ++other) sum += shared[tx + other * kWarp];
+    if (i < args.in_features) grad_weight[i] = sum;
+  }
+}
+
+template <class T>
+cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
+  const dim3 samples((args.batch + kWarps - 1) / kWarps, args.lanes);
+  if (!backward) {
+    forward_kernel<T><<<samples, kThreads, 0, stream>>>(args);
+    return cudaGetLastError();
+  }
+  if (args.grad_x.data != nullptr) grad_x_kernel<T><<<samples, kThreads, 0, stream>>>(args);
+  if (args.grad_weight.data != nullptr || args.grad_bias.data != nullptr)
+    grad_weight_kernel<T><<<dim3(args.out_features, args.lanes), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
+  return for_type(args.type, [&](auto value) { return launch<decltype(value)>(args, backward, stream); });
+}
+
+}  // namespace
+
+cudaError_t launch_linear_forward(const LinearArgs& args, cudaStream_t stream) {
+  return launch(args, false, stream);
+}
+
+cudaError_t launch_linear_backward(const LinearArgs& args, cudaStream_t stream) {
+  return launch(args, true, stream);
+}
+
+}  // namespace espalier::lanes

@@ -1,0 +1,196 @@
+// Cross entropy and accuracy of all lanes. One block per lane forward, one warp per sample; the samples'
+// losses are added up in an order that depends on the batch alone. Deterministic.
+#include "espalier/lanes/head/kernel.h"
+#include "espalier/lanes/vector_access.cuh"
+
+namespace espalier::lanes {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kWarp = 32;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
+
+template <class W>
+__device__ inline W warp_sum(W value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+__device__ inline bool is_valid(const LossArgs& args, int lane, int sample) {
+  return args.labels[lane * args.labels_stride + sample] != kIgnoredLabel &&
+         (args.mask == nullptr || args.mask[lane * args.mask_stride + sample]);
+}
+
+// A label as it may be used: one out of range would read what is not there; it makes the loss NaN instead.
+__device__ inline bool in_range(const LossArgs& args, int64_t label) {
+  return label >= 0 && label < args.classes;
+}
+
+// max and log(sum(exp)) of a sample's logits, on every lane of a warp. A NaN makes both NaN.
+template <class T>
+__device__ inline void log_sum(const LossArgs& args, const T* logits, int in_warp, sum_t<T>& most,
+                               sum_t<T>& log_of_sum) {
+  using S = sum_t<T>;
+  most = -INFINITY;
+  for (int k = in_warp; k < args.classes; k += kWarp) {
+    const S value = widen<T>(logits[k]);
+    most = value > most || value != value ? value : most;
+  }
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const S other = __shfl_xor_sync(0xffffffffu, most, step);
+    most = other > most || other != other ? other : most;
+  }
+  S sum = 0;
+  for (int k = in_warp; k < args.classes; k += kWarp) sum += exp(widen<T>(logits[k]) - most);
+  log_of_sum = log(warp_sum(sum));
+}
+
+// How many samples of a lane count, to all threads.
+__device__ inline int count_valid(const LossArgs& args, int lane) {
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  int own = 0;
+  for (int sample = threadIdx.x; sample < args.batch; sample += kThreads) own += is_valid(args, lane, sample);
+  if (own > 0) atomicAdd(&count, own);  // integers: exact in any order
+  __syncthreads();
+  return count;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  __shared__ S shared[kWarps];
+  const int lane = blockIdx.x, warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const int count = count_valid(args, lane);
+  S total = 0;
+  for (int sample = warp; sample < args.batch; sample += kWarps) {
+    if (!is_valid(args, lane, sample)) continue;
+    const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride +
+                            static_cast<int64_t>(sample) * args.classes;
+    const int64_t label = args.labels[lane * args.labels_stride + sample];
+    S most, log_of_sum;
+    log_sum<T>(args, logits, in_warp, most, log_of_sum);
+    const S right = in_range(args, label) ? widen<T>(logits[label]) : static_cast<W>(NAN);
+    S loss = log_of_sum - (right - most);
+    if (args.smoothing > 0) {
+      S sum = 0;
+      for (int k = in_warp; k < args.classes; k += kWarp) sum += widen<T>(logits[k]) - most - log_of_sum;
+      loss = loss * static_cast<S>(1 - args.smoothing) -
+             warp_sum(sum) * static_cast<S>(args.smoothing / args.classes);
+    }
+    total += loss;
+  }
+  if (in_warp == 0) shared[warp] = total;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  total = 0;
+  for (int i = 0; i < kWarps; ++i) total += shared[i];
+  static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] =
+      static_cast<W>(total / static_cast<S>(count > 1 ? count : 1));
+}
+
+// (softmax - q) / count, times the lane's own gradient. blockIdx: samples, lane.
+template <class T>
+__global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
+            in_warp = threadIdx.x % kWarp;
+  const int count = count_valid(args, lane);
+  if (sample >= args.batch) return;
+  const int64_t offset = static_cast<int64_t>(sample) * args.classes;
+  const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride + offset;
+  T* const to = static_cast<T*>(args.grad_logits.data) + lane * args.grad_logits.lane_stride + offset;
+  const bool valid = is_valid(args, lane, sample);
+  const int64_t label = args.labels[lane * args.labels_stride + sample];
+  const S factor = static_cast<const W*>(args.loss.data)[lane * args.loss.lane_stride] /
+                   static_cast<S>(count > 1 ? count : 1);
+  S most, log_of_sum;
+  log_sum<T>(args, logits, in_warp, most, log_of_sum);
+  for (int k = in_warp; k < args.classes; k += kWarp) {
+    S slope = exp(widen<T>(logits[k]) - most - log_of_sum) - static_cast<S>(args.smoothing / args.classes);
+    if (k == label) slope -= static_cast<S>(1 - args.smoothing);
+    to[k] = narrow<T>(static_cast<W>(valid ? slope * factor : S(0)));
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) accuracy_kernel(LossArgs args) {
+  using W = wide_t<T>;
+  __shared__ int correct;
+  const int lane = blockIdx.x, warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  if (threadIdx.x == 0) correct = 0;
+  const int count = count_valid(args, lane);
+  for (int sample = warp; sample < args.batch; sample += kWarps) {
+    if (!is_valid(args, lane, sample)) continue;
+    const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride +
+                            static_cast<int64_t>(sample) * args.classes;
+    // The first of the largest; a NaN is larger than all, as in torch's argmax.
+    W best = 0;
+    int at = args.classes;
+    const auto better = [](W a, int a_at, W b, int b_at, int none) {
+      if (a_at == none) return false;
+      if (b_at == none) return true;
+      const bool a_nan = a != a, b_nan = b != b;
+      if (a_nan != b_nan) return a_nan;
+      return a_nan || a == b ? a_at < b_at : a > b;
+    };
+    for (int k = in_warp; k < args.classes; k += kWarp) {
+      const W value = widen<T>(logits[k]);
+      if (better(value, k, best, at, args.classes)) {
+        best = value;
+        at = k;
+      }
+    }
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      const W other = __shfl_xor_sync(0xffffffffu, best, step);
+      const int other_at = __shfl_xor_sync(0xffffffffu, at, step);
+      if (better(other, other_at, best, at, args.classes)) {
+        best = other;
+        at = other_at;
+      }
+    }
+    if (in_warp == 0 && at == args.labels[lane * args.labels_stride + sample]) atomicAdd(&correct, 1);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  args.num_correct[lane] = correct;
+  args.num_valid[lane] = count;
+}
+
+enum class Pass { kForward, kBackward, kAccuracy };
+
+template <class T>
+cudaError_t launch(Pass pass, const LossArgs& args, cudaStream_t stream) {
+  if (pass == Pass::kForward)
+    forward_kernel<T><<<args.lanes, kThreads, 0, stream>>>(args);
+  else if (pass == Pass::kAccuracy)
+    accuracy_kernel<T><<<args.lanes, kThreads, 0, stream>>>(args);
+  else
+    backward_kernel<T><<<dim3((args.batch + kWarps - 1) / kWarps, args.lanes), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(Pass pass, const LossArgs& args, cudaStream_t stream) {
+  return for_type(args.type, [&](auto value) { return launch<decltype(value)>(pass, args, stream); });
+}
+
+}  // namespace
+
+cudaError_t launch_cross_entropy_forward(const LossArgs& args, cudaStream_t stream) {
+  return launch(Pass::kForward, args, stream);
+}
+cudaError_t launch_cross_entropy_backward(const LossArgs& args, cudaStream_t stream) {
+  return launch(Pass::kBackward, args, stream);
+}
+cudaError_t launch_accuracy(const LossArgs& args, cudaStream_t stream) {
+  return launch(Pass::kAccuracy, args, stream);
+}
+
+}  // namespace espalier::lanes

@@ -1,0 +1,286 @@
+// Group norm of all lanes. A block does one sample: its values are read for the statistics, and again, from
+// cache, to be normalised. Backward leaves every sample's share of the parameters' gradients; a second
+// kernel adds them up in the order of the samples.
+//
+// Thread mapping: threads across vectors of channels (16 bytes where a group is that wide, else one value)
+// and over pixels. blockIdx: sample, lane. Deterministic.
+#include <algorithm>
+
+#include "espalier/lanes/norm/kernel.h"
+#include "espalier/lanes/vector_access.cuh"
+
+namespace espalier::lanes {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostVectors = 2048;  // covering the channels: shared memory has two sums for each
+
+// What a thread does: a share of a sample's pixels, for the vectors of channels tx, tx + across, ...
+struct GroupThread {
+  int lane, sample, across, rows, tx, ty;
+
+  __device__ explicit GroupThread(int across_)
+      : lane(blockIdx.y),
+        sample(blockIdx.x),
+        across(across_),
+        rows(kThreads / across_),
+        tx(threadIdx.x % across_),
+        ty(threadIdx.x / across_) {}
+};
+
+// Sums over a block's rows of threads, into the first row; halving, so in a fixed order.
+template <class W, int kSums>
+__device__ void add_rows(const GroupThread& at, W (&sums)[kSums], W (*shared)[kThreads]) {
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) shared[i][threadIdx.x] = sums[i];
+  for (int half = at.rows / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (at.ty < half)
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) shared[i][threadIdx.x] += shared[i][threadIdx.x + half * at.across];
+  }
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sums[i] = shared[i][threadIdx.x];
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int across) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  extern __shared__ __align__(16) uint8_t raw[];
+  S* const vector_sums = reinterpret_cast<S*>(raw);  // [vectors] then reused: [groups] means and scales
+  __shared__ S scratch[1][kThreads];
+  const GroupThread at(across);
+  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
+  const int pixels = args.height * args.width, vectors = args.channels / kWidth;
+  const int depth = args.channels / args.groups, vectors_a_group = depth / kWidth;
+  const int64_t offset = static_cast<int64_t>(at.sample) * pixels * args.channels;
+  const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + offset;
+  T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + offset;
+  const bool there = args.mask == nullptr || args.mask[at.lane * args.mask_stride + at.sample];
+  S* const means = vector_sums + vectors;
+  S* const scales = means + args.groups;
+  const S count = static_cast<S>(pixels) * depth;
+
+  // Two passes, mean and then squared deviations: the sample stays in the cache.
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
+      S sum[1] = {};
+      if (vector < vectors && there) {
+        const S mean = pass == 0 ? S(0) : means[vector / vectors_a_group];
+        for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+          W values[kWidth];
+          load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j)
+            sum[0] += pass == 0 ? values[j] : (values[j] - mean) * (values[j] - mean);
+        }
+      }
+      add_rows<S, 1>(at, sum, scratch);
+      if (at.ty == 0 && vector < vectors) vector_sums[vector] = sum[0];
+    }
+    __syncthreads();
+    for (int group = threadIdx.x; group < args.groups; group += kThreads) {
+      S sum = 0;
+      for (int i = 0; i < vectors_a_group; ++i) sum += vector_sums[group * vectors_a_group + i];
+      if (pass == 0)
+        means[group] = sum / count;
+      else
+        scales[group] = S(1) / sqrt(sum / count + static_cast<S>(args.eps));
+    }
+    __syncthreads();
+  }
+  const int64_t statistics = (static_cast<int64_t>(at.lane) * args.batch + at.sample) * args.groups;
+  for (int group = threadIdx.x; group < args.groups; group += kThreads) {
+    static_cast<W*>(args.mean)[statistics + group] = static_cast<W>(means[group]);
+    static_cast<W*>(args.scale)[statistics + group] = static_cast<W>(scales[group]);
+  }
+  const W* const weight = static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride;
+  const W* const bias = static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride;
+  for (int vector = at.tx; vector < vectors; vector += across) {
+    const int group = vector / vectors_a_group;
+    for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+      const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
+      W values[kWidth];
+      load<T, kWidth>(values, x + place);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const int channel = vector * kWidth + j;
+        const W y =
+            (values[j] - static_cast<W>(means[group])) * static_cast<W>(scales[group]) * weight[channel] +
+            bias[channel];
+        values[j] = !there ? W(0) : args.relu && y < 0 ? W(0) : y;
+      }
+      store<T, kWidth>(out + place, values);
+    }
+  }
+}
+
+// partial: [L][B][2][C]: of a sample, sums of g z and of g, every channel.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int across) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  extern __shared__ __align__(16) uint8_t raw[];
+  S* const products = reinterpret_cast<S*>(raw);  // [C] sums of g z
+  S* const sums = products + args.channels;       // [C] sums of g
+  S* const first = sums + args.channels;          // [G] mean of g w
+  S* const second = first + args.groups;          // [G] mean of g w z
+  __shared__ S scratch[2 * kWidth][kThreads];
+  const GroupThread at(across);
+  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
+  const int pixels = args.height * args.width, vectors = args.channels / kWidth;
+  const int depth = args.channels / args.groups, vectors_a_group = depth / kWidth;
+  const int64_t offset = static_cast<int64_t>(at.sample) * pixels * args.channels;
+  const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + offset;
+  const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + offset;
+  const bool there = args.mask == nullptr || args.mask[at.lane * args.mask_stride + at.sample];
+  const int64_t statistics = (static_cast<int64_t>(at.lane) * args.batch + at.sample) * args.groups;
+  const W* const means = static_cast<const W*>(args.mean) + statistics;
+  const W* const scales = static_cast<const W*>(args.scale) + statistics;
+  const W* const weight = static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride;
+  const W* const bias = static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride;
+
+  const auto past_relu = [&](W grad, W z, int channel) {
+    const W y = widen<T>(narrow<T>(z * weight[channel] + bias[channel]));
+    return args.relu && y <= 0 ? W(0) : grad;
+  };
+  for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
+    S own[2 * kWidth] = {};
+    if (vector < vectors && there) {
+      const W mean = means[vector / vectors_a_group], scale = scales[vector / vectors_a_group];
+      for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+        const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
+        W values[kWidth], grad[kWidth];
+        load<T, kWidth>(values, x + place);
+        load<T, kWidth>(grad, grads + place);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          const W z = (values[j] - mean) * scale, g = past_relu(grad[j], z, vector * kWidth + j);
+          own[j] += static_cast<S>(g) * z;
+          own[kWidth + j] += g;
+        }
+      }
+    }
+    add_rows<S, 2 * kWidth>(at, own, scratch);
+    if (at.ty == 0 && vector < vectors)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        products[vector * kWidth + j] = own[j];
+        sums[vector * kWidth + j] = own[kWidth + j];
+      }
+  }
+  __syncthreads();
+  S* const partial = static_cast<S*>(args.partial) +
+                     (static_cast<int64_t>(at.lane) * args.batch + at.sample) * 2 * args.channels;
+  for (int channel = threadIdx.x; channel < args.channels; channel += kThreads) {
+    partial[channel] = products[channel];
+    partial[args.channels + channel] = sums[channel];
+  }
+  const S count = static_cast<S>(pixels) * depth;
+  for (int group = threadIdx.x; group < args.groups; group += kThreads) {
+    S product = 0, sum = 0;
+    for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
+      product += products[channel] * weight[channel];
+      sum += sums[channel] * weight[channel];
+    }
+    first[group] = sum / count;
+    second[group] = product / count;
+  }
+  __syncthreads();
+  if (args.grad_x.data == nullptr) return;
+  T* const grad_x = static_cast<T*>(args.grad_x.data) + at.lane * args.grad_x.lane_stride + offset;
+  for (int vector = at.tx; vector < vectors; vector += across) {
+    const int group = vector / vectors_a_group;
+    for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+      const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
+      W values[kWidth], grad[kWidth];
+      load<T, kWidth>(values, x + place);
+      load<T, kWidth>(grad, grads + place);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const int channel = vector * kWidth + j;
+        const W z = (values[j] - means[group]) * scales[group], g = past_relu(grad[j], z, channel);
+        values[j] = there ? scales[group] * (g * weight[channel] - static_cast<W>(first[group]) -
+                                             z * static_cast<W>(second[group]))
+                          : W(0);
+      }
+      store<T, kWidth>(grad_x + place, values);
+    }
+  }
+}
+
+// One block 32 channels of a lane: 8 threads a channel share the samples out.
+template <class W, class S>
+__global__ void __launch_bounds__(kThreads) parameters_kernel(NormArgs args) {
+  __shared__ S shared[2][kThreads];
+  const int lane = blockIdx.y, channel = blockIdx.x * 32 + threadIdx.x % 32, sharer = threadIdx.x / 32;
+  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  S product = 0, sum = 0;
+  if (channel < args.channels)
+    for (int sample = sharer; sample < args.batch; sample += kThreads / 32) {
+      const S* const from = static_cast<const S*>(args.partial) +
+                            (static_cast<int64_t>(lane) * args.batch + sample) * 2 * args.channels + channel;
+      product += from[0];
+      sum += from[args.channels];
+    }
+  shared[0][threadIdx.x] = product;
+  shared[1][threadIdx.x] = sum;
+  __syncthreads();
+  if (sharer != 0 || channel >= args.channels) return;
+  for (int other = 1; other < kThreads / 32; ++other) {
+    product += shared[0][threadIdx.x + other * 32];
+    sum += shared[1][threadIdx.x + other * 32];
+  }
+  (static_cast<W*>(args.grad_weight.data) + lane * args.grad_weight.lane_stride)[channel] =
+      static_cast<W>(product);
+  (static_cast<W*>(args.grad_bias.data) + lane * args.grad_bias.lane_stride)[channel] = static_cast<W>(sum);
+}
+
+template <class T, int kWidth>
+cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
+  using W = wide_t<T>;
+  using S = sum_t<T>;
+  const int vectors = args.channels / kWidth;
+  if (vectors > kMostVectors) return cudaErrorInvalidValue;
+  int across = 1;
+  while (across * 2 <= std::min(vectors, kThreads)) across *= 2;
+  const dim3 grid(args.batch, args.lanes);
+  if (!backward) {
+    const size_t bytes = (vectors + 2 * args.groups) * sizeof(S);
+    forward_kernel<T, kWidth><<<grid, kThreads, bytes, stream>>>(args, across);
+    return cudaGetLastError();
+  }
+  const size_t bytes = (2 * args.channels + 2 * args.groups) * sizeof(S);
+  backward_kernel<T, kWidth><<<grid, kThreads, bytes, stream>>>(args, across);
+  parameters_kernel<W, S><<<dim3((args.channels + 31) / 32, args.lanes), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
+  constexpr int kVector = 16 / sizeof(T);
+  return args.channels / args.groups % kVector == 0 ? launch<T, kVector>(args, backward, stream)
+                                                    : launch<T, 1>(args, backward, stream);
+}
+
+cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
+  return for_type(args.type, [&](auto value) { return launch<decltype(value)>(args, backward, stream); });
+}
+
+}  // namespace
+
+int64_t group_norm_partials(const NormArgs& args) {
+  return static_cast<int64_t>(args.lanes) * args.batch * 2 * args.channels;
+}
+
+cudaError_t launch_group_norm_forward(const NormArgs& args, cudaStream_t stream) {
+  return launch(args, false, stream);
+}
+
+cudaError_t launch_group_norm_backward(const NormArgs& args, cudaStream_t stream) {
+  return launch(args, true, stream);
+}
+
+}  // namespace espalier::lanes

@@ -1,0 +1,71 @@
+// Kernels over all parameters of all lanes: gradients copied, measured, scaled; SGD and AdamW. One launch for
+// a table of parameters. Deterministic; updates round as the CPU's do, operation by operation, so the same
+// gradients give the same bits.
+#pragma once
+
+#include "espalier/lanes/kernel.h"
+
+namespace espalier::lanes {
+
+// One parameter. The f32 (or f64) arrays lie alike; the narrow copy has lanes of another stride.
+struct ParameterEntry {
+  void* value = nullptr;     // [L,n] wide
+  void* gradient = nullptr;  // [L,n] wide
+  void* first = nullptr;     // [L,n] wide: momentum, or the mean
+  void* second = nullptr;    // [L,n] wide: the mean of squares
+  void* copy = nullptr;      // [L,n] narrow; or, where gradients are copied, the source
+  int64_t lane_stride = 0;
+  int64_t copy_stride = 0;
+  int64_t values = 0;  // n
+};
+
+// What fits into a kernel's arguments with room to spare (4 KiB on older drivers).
+inline constexpr int kMostParameters = 48;
+
+struct ParameterTable {
+  ParameterEntry entry[kMostParameters];
+  int32_t num_entries = 0;
+  int32_t lanes = 0;
+  bool is_double = false;
+  KernelType copy_type = KernelType::kF32;  // what copies have; the wide type itself: none are made
+};
+
+// gradient <- copy, which has the wide type.
+cudaError_t launch_copy_gradients(const ParameterTable& table, cudaStream_t stream);
+
+// partial: [num_entries, L] wide: the sum of squares of a parameter's gradient.
+cudaError_t launch_gradient_squares(const ParameterTable& table, void* partial, cudaStream_t stream);
+// norms [L] = sqrt(sum over num_parts of partial [num_parts, L]).
+cudaError_t launch_gradient_norms(const void* partial, int num_parts, int lanes, bool is_double, void* norms,
+                                  cudaStream_t stream);
+
+// gradient *= factors [L] wide.
+cudaError_t launch_scale_gradients(const ParameterTable& table, const void* factors, cudaStream_t stream);
+
+struct SgdScalars {
+  double momentum = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  double rate_factor = 1;
+  double rise = 0;  // per step, of a rate that warms up; 0: it does not
+};
+// Steps made so far, one a lane; null where rates do not warm up.
+struct LaneAges {
+  const double* first = nullptr;
+  int64_t stride = 0;  // from a lane to the next
+};
+// apply: [L] bool; rates: [L] wide; ages: [L] f64.
+cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply,
+                       const void* rates, const LaneAges& ages, cudaStream_t stream);
+
+struct AdamScalars {
+  double beta1 = 0;
+  double beta2 = 0;
+  double eps = 0;
+};
+// step_sizes, root_corrections, kept: [L] f64, rounded to the wide type as they are used.
+cudaError_t launch_adamw(const ParameterTable& table, const AdamScalars& scalars, const bool* apply,
+                         const double* step_sizes, const double* root_corrections, const double* kept,
+                         cudaStream_t stream);
+
+}  // namespace espalier::lanes

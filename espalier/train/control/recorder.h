@@ -1,0 +1,27 @@
+// Writes down what a controller does in the episodes of a job (recording.h).
+#pragma once
+
+#include <string>
+
+#include "espalier/grow/population.h"
+#include "espalier/train/control/recording.h"
+#include "espalier/train/population/config.h"
+#include "espalier/train/population/epoch_record.h"
+
+namespace espalier::train {
+
+class Recorder {
+ public:
+  Recorder(const std::string& controller, const PopulationConfig& options,
+           const grow::Population& population);
+
+  void add_step(const EpochRecord& epoch);    // after every epoch of an episode
+  void end_episode(const EpochRecord& last);  // after the last of them
+  const Recording& recording() const { return recording_; }
+
+ private:
+  Recording recording_;
+  std::vector<RecordedNetwork> playing_;  // [L]: the episode under way
+};
+
+}  // namespace espalier::train

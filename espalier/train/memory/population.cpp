@@ -1,0 +1,340 @@
+#include "espalier/train/memory/population.h"
+
+#include <algorithm>
+#include <bit>
+#include <ranges>
+
+#include "espalier/grow/blend/gate.h"
+#include "espalier/train/memory/allowances.h"
+#include "espalier/train/memory/step_tape.h"
+#include "espalier/train/population/setup.h"
+
+namespace espalier::train {
+namespace {
+
+constexpr int64_t kMaster = 4;  // bytes of a master value, a gradient, a momentum
+
+// How many values of one parameter a lane has, and whether layers compute with a copy.
+struct ParameterShape {
+  int64_t values = 0;
+  bool has_copy = false;
+};
+
+// What a group of stacked parameters takes, by what it is for.
+struct GroupBytes {
+  int64_t values = 0;       // masters, gradients and copies
+  int64_t optimizer = 0;    // momentum, rates, what is frozen
+  int64_t in_snapshot = 0;  // masters and momentum of one lane, as clones
+  int64_t gradients = 0;    // as a backward pass returns them
+
+  GroupBytes& operator+=(const GroupBytes& other) {
+    values += other.values;
+    optimizer += other.optimizer;
+    in_snapshot += other.in_snapshot;
+    gradients += other.gradients;
+    return *this;
+  }
+};
+
+int64_t rounded(int64_t bytes, int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+class PopulationWalk {
+ public:
+  explicit PopulationWalk(const PopulationNeeds& needs)
+      : needs_(needs),
+        host_(needs.host.value()),
+        lanes_(needs.options.lanes),
+        compute_(precision_type(needs.options.precision, needs.device)),
+        item_(static_cast<int64_t>(c10::elementSize(compute_))) {
+    host_.lanes = lanes_;
+    slots_ = grow::slots_by_action(host_);
+  }
+
+  MemoryPlan plan() const {
+    const GroupBytes host = host_group();
+    MemoryPlan plan;
+    plan.add("data", needs_.data.bytes,
+             needs_.data.residency == data::Residency::kDevice ? MemoryPlace::kDevice : MemoryPlace::kHost);
+    plan.add("batches of training", batch_bytes(lanes_));
+    plan.add("batches of validation", batch_bytes(1));
+    plan.add("hosts: weights and gradients", host.values + running_bytes());
+    plan.add("hosts: optimiser", host.optimizer);
+    plan.add("tables and sums", table_bytes() + sums_bytes());
+    int64_t snapshot = host.in_snapshot + running_snapshot();
+    if (needs_.growth) {
+      GroupBytes seeds;
+      for (size_t slot = 0; slot < slots_.size(); ++slot)
+        if (may_grow(slot))
+          for (const int32_t kind : kinds()) seeds += seed_group(slot, kind);
+      plan.add("seeds of every blueprint and slot: weights and gradients", seeds.values);
+      plan.add("seeds of every blueprint and slot: optimiser", seeds.optimizer);
+      snapshot += snapshot_of_seeds();
+    }
+    const int64_t kept = needs_.on_failure == OnFailure::kRollBack ? lanes_ * snapshot : 0;
+    plan.add("last good state of every lane", kept);
+    // Training kinds and evaluation kinds; with growth as many of each as are kept.
+    const int64_t most_graphs = 2 * StepGraphs::Options{}.capacity;
+    CachedBlocks blocks;
+    tape().train(blocks);
+    tape().evaluate(blocks);
+    plan.add(step_parts("a step", {.device = needs_.device,
+                                   .peak_bytes = blocks.peak_bytes(),
+                                   .graph_bytes = blocks.reserved_bytes(),
+                                   .graphs = needs_.options.graphs,
+                                   .num_graphs = needs_.growth ? most_graphs : 2}));
+    if (!needs_.device.is_cpu()) {
+      plan.add("tables on their way to the device", table_bytes() + sums_bytes(), MemoryPlace::kHost);
+      // torch's pinned memory comes in powers of two.
+      const int64_t state = lanes_ * snapshot + kept;
+      plan.add("a checkpoint on its way to the disk",
+               static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(state))), MemoryPlace::kHost);
+    }
+    return plan;
+  }
+
+ private:
+  int64_t values_of(const grow::SlotSpec& slot) const { return slot.channels * slot.height * slot.width; }
+
+  // Activations [L,B,...] of so many values per sample.
+  int64_t stack(int64_t values) const { return stacked_bytes(lanes_, needs_.options.batch * values, item_); }
+
+  int64_t batch_bytes(int64_t lanes) const {
+    const int64_t pixels = host_.in_channels * host_.height * host_.width;
+    return stacked_bytes(lanes, needs_.options.batch * pixels, item_) + lanes * needs_.options.batch * 8;
+  }
+
+  GroupBytes group(const std::vector<ParameterShape>& parameters) const {
+    GroupBytes bytes;
+    for (const ParameterShape& each : parameters) {
+      const int64_t stacked = stacked_bytes(lanes_, each.values, kMaster);
+      const int64_t clone = snapshot_bytes(each.values * kMaster);
+      bytes.values += 2 * stacked;
+      if (each.has_copy && item_ < kMaster) bytes.values += stacked_bytes(lanes_, each.values, item_);
+      bytes.gradients += stacked;
+      bytes.in_snapshot += clone;
+      if (needs_.options.momentum > 0) {
+        bytes.optimizer += stacked;
+        bytes.in_snapshot += clone;
+      }
+    }
+    if (!parameters.empty()) bytes.optimizer += lanes_ * (kMaster + 1);  // rates, what is frozen
+    return bytes;
+  }
+
+  // What a tensor of its own takes.
+  int64_t snapshot_bytes(int64_t bytes) const {
+    return needs_.device.is_cpu() ? bytes : rounded(bytes, allowance::kBlockBytes);
+  }
+
+  std::vector<ParameterShape> block_shapes(int64_t block) const {
+    const int64_t filters = host_.base_channels << block;
+    const int64_t channels = block == 0 ? host_.in_channels : filters / 2;
+    return {{filters * channels * host_.kernel_size * host_.kernel_size, true}, {filters}, {filters}};
+  }
+
+  GroupBytes host_group() const {
+    std::vector<ParameterShape> all;
+    for (int64_t block = 0; block < host_.n_blocks; ++block)
+      for (const ParameterShape& each : block_shapes(block)) all.push_back(each);
+    const int64_t features = host_.base_channels << (host_.n_blocks - 1);
+    all.push_back({host_.num_classes * features});
+    all.push_back({host_.num_classes});
+    return group(all);
+  }
+
+  // Means and variances of every block's norm.
+  int64_t running_bytes() const {
+    int64_t bytes = 0;
+    for (int64_t block = 0; block < host_.n_blocks; ++block)
+      bytes += 2 * stacked_bytes(lanes_, host_.base_channels << block, kMaster);
+    return bytes;
+  }
+  int64_t running_snapshot() const {
+    int64_t bytes = 0;
+    for (int64_t block = 0; block < host_.n_blocks; ++block)
+      bytes += 2 * snapshot_bytes((host_.base_channels << block) * kMaster);
+    return bytes;
+  }
+
+  int64_t table_bytes() const {
+    return grow::Population::table_bytes(lanes_, std::ssize(slots_), needs_.blueprints.size());
+  }
+  int64_t sums_bytes() const {
+    const int64_t slots = std::ssize(slots_);
+    const int64_t of_slot = static_cast<int64_t>(sizeof(SlotState) + sizeof(float));  // its amplitude too
+    return lanes_ * (8 * (StepMetrics::num_rows(slots) + 2 * 3 * (1 + slots)) + slots * of_slot);
+  }
+
+  // All but noop, which nobody plants.
+  std::vector<int32_t> kinds() const {
+    std::vector<int32_t> all;
+    for (int32_t kind = 0; kind < needs_.blueprints.size(); ++kind)
+      if (kind != needs_.blueprints.index_of("noop")) all.push_back(kind);
+    return all;
+  }
+
+  bool may_grow(size_t slot) const {
+    const std::vector<bool>& enabled = needs_.growth->enabled_slots;
+    return enabled.empty() || enabled[slot];
+  }
+
+  // What the module itself says, built without memory: also of blueprints that are a user's own.
+  std::vector<ParameterShape> seed_shapes(size_t slot, int32_t kind) const {
+    const grow::SlotSpec& spec = slots_[slot];
+    const grow::SeedBuild build{
+        .shape = {.channels = spec.channels, .height = spec.height, .width = spec.width},
+        .entries = 1,
+        .options = at::TensorOptions(at::kFloat).device(at::kMeta),
+        .compute = compute_};
+    std::vector<ParameterShape> shapes;
+    const auto add = [&](const std::vector<lanes::NamedParameter>& parameters) {
+      for (const lanes::NamedParameter& named : parameters)
+        shapes.push_back({named.parameter->storage().numel(), named.parameter->compute().scalar_type() !=
+                                                                  named.parameter->value().scalar_type()});
+    };
+    const auto module = needs_.blueprints.at(kind).make(build);
+    add(module->parameters());
+    grow::BlendGate gate(build);
+    add(gate.parameters());
+    return shapes;
+  }
+
+  // The seeds of all lanes, with their gates: storage is made for all at the first germination. The gates
+  // have an optimiser of their own.
+  GroupBytes seed_group(size_t slot, int32_t kind) const {
+    GroupBytes bytes = group(seed_shapes(slot, kind));
+    bytes.optimizer += lanes_ * (kMaster + 1);
+    if (needs_.options.seed_warm_up > 0) {  // the ages of both
+      constexpr int64_t kAge = 8;
+      bytes.optimizer += 2 * stacked_bytes(lanes_, 1, kAge);
+      bytes.in_snapshot += 2 * snapshot_bytes(kAge);
+    }
+    return bytes;
+  }
+
+  // Values per sample, as multiples of the slot's, that a seed of the kind keeps: its input, what its layers
+  // make, its output. Those of a user's own are taken for the heaviest of ours.
+  double held_by(int32_t kind, const grow::SlotSpec& slot) const {
+    const std::string& name = needs_.blueprints.at(kind).name;
+    if (name == "attention") return 2;
+    if (name == "norm") return 3;
+    if (name == "conv_small" || name == "conv_light") return 4;
+    if (name == "depthwise") return 5;
+    if (name == "bottleneck")
+      return 3 + 2 * static_cast<double>(std::max<int64_t>(8, slot.channels / 4)) /
+                     static_cast<double>(slot.channels);
+    return 6;
+  }
+
+  int32_t heaviest_kind(size_t slot) const {
+    return std::ranges::max(kinds(), {}, [&](int32_t kind) { return held_by(kind, slots_[slot]); });
+  }
+
+  int64_t held_in(size_t slot) const {
+    return static_cast<int64_t>(held_by(heaviest_kind(slot), slots_[slot]) *
+                                static_cast<double>(values_of(slots_[slot])));
+  }
+
+  // For one lane, when the seeds that it may hold are those with most parameters.
+  int64_t snapshot_of_seeds() const {
+    std::vector<int64_t> bytes_by_slot;
+    for (size_t slot = 0; slot < slots_.size(); ++slot)
+      if (may_grow(slot))
+        bytes_by_slot.push_back(std::ranges::max(kinds() | std::views::transform([&](int32_t kind) {
+                                                   return seed_group(slot, kind).in_snapshot;
+                                                 })));
+    std::ranges::sort(bytes_by_slot, std::ranges::greater{});
+    int64_t bytes = 0;
+    for (size_t i = 0; i < bytes_by_slot.size() && static_cast<int64_t>(i) < needs_.growth->max_seeds; ++i)
+      bytes += bytes_by_slot[i];
+    return bytes;
+  }
+
+  // Where seeds stand when as many do as a lane may hold: where they weigh most.
+  std::vector<size_t> standing() const {
+    std::vector<size_t> places;
+    if (!needs_.growth) return places;
+    for (size_t slot = 0; slot < slots_.size(); ++slot)
+      if (may_grow(slot)) places.push_back(slot);
+    std::ranges::stable_sort(places, std::ranges::greater{}, [&](size_t slot) { return held_in(slot); });
+    if (needs_.growth->max_seeds < std::ssize(places))
+      places.resize(static_cast<size_t>(needs_.growth->max_seeds));
+    return places;
+  }
+
+  // The training step: what each layer keeps, and the gradients that it works with on the way back.
+  StepTape tape() const {
+    const std::vector<size_t> seeds = standing();
+    const auto stands = [&](const grow::SlotSpec& slot) {
+      return std::ranges::any_of(seeds, [&](size_t place) { return slots_[place].name == slot.name; });
+    };
+    StepTape tape;
+    int64_t before = 0;  // values a sample that come into the block; the images are the batch's own
+    for (const grow::SlotSpec& slot : grow::slots_by_execution(host_)) {
+      const int64_t values = values_of(slot);
+      if (slot.row == 0) {
+        const bool is_pooled = slot.column < grow::num_pooled(host_);
+        // On a GPU the norm pools too, where nothing stands in between; the CPU pools in a pass of its own.
+        const bool pools_too = is_pooled && !stands(slot) && !needs_.device.is_cpu();
+        const int64_t out = pools_too ? pooled(slot) : values;
+        add_conv(tape, slot.column, before);
+        tape.add({.held = {stack(values)}, .forward = {stack(out)}, .gradient = stack(values)});
+        before = out;
+        if (stands(slot)) add_seeds(tape, slot);
+        if (is_pooled && !pools_too) {
+          tape.add({.held = {stack(values)}, .gradient = stack(values)});
+          before = pooled(slot);
+        }
+      } else if (stands(slot)) {
+        add_seeds(tape, slot);
+      }
+    }
+    return tape;
+  }
+
+  static int64_t pooled(const grow::SlotSpec& slot) {
+    return slot.channels * (slot.height / 2) * (slot.width / 2);
+  }
+
+  // A convolution keeps what comes in.
+  void add_conv(StepTape& tape, int64_t block, int64_t before) const {
+    tape.add({.held = {stack(before)},
+              .gradient = stack(before),
+              .parameters = {group(block_shapes(block)).gradients}});
+  }
+
+  // The stacks of a slot, and the blend, which keeps the host's values besides and gives as many.
+  void add_seeds(StepTape& tape, const grow::SlotSpec& slot) const {
+    const auto place =
+        static_cast<size_t>(std::ranges::find(slots_, slot.name, &grow::SlotSpec::name) - slots_.begin());
+    const int64_t values = values_of(slot);
+    StepTape::Node node{.forward = {stack(values)},
+                        .gradient = stack(values),
+                        .backward = {stack(values)},
+                        .parameters = {group(seed_shapes(place, heaviest_kind(place))).gradients}};
+    for (int64_t left = values + held_in(place); left > 0; left -= values)
+      node.held.push_back(stack(std::min(left, values)));
+    tape.add(std::move(node));
+  }
+
+  const PopulationNeeds& needs_;
+  grow::CnnHostOptions host_;
+  int64_t lanes_;
+  at::ScalarType compute_;
+  int64_t item_;
+  std::vector<grow::SlotSpec> slots_;  // by action index
+};
+
+}  // namespace
+
+MemoryPlan population_parts(const PopulationNeeds& needs) {
+  if (needs.host) return PopulationWalk(needs).plan();
+  MemoryPlan plan;
+  plan.add("data", needs.data.bytes,
+           needs.data.residency == data::Residency::kDevice ? MemoryPlace::kDevice : MemoryPlace::kHost);
+  return plan;
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,64 @@
+// What an epoch of a population came to, lane by lane.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "espalier/core/seed_stage.h"
+#include "espalier/grow/gates.h"
+#include "espalier/train/control/controller.h"
+#include "espalier/train/population/governor_config.h"
+#include "espalier/train/step/evaluation.h"
+#include "espalier/train/step/metrics.h"
+
+namespace espalier::train {
+
+enum class LaneOutcome {
+  kTrained,
+  // The epoch did not count: back to the last good state, without the seeds whose amplitude moved since;
+  // where none did, at half the learning rate.
+  kRolledBack,
+  kRetired,  // not trained any more: its last good state is kept
+};
+const char* name_of(LaneOutcome outcome);  // "trained", "rolled_back", "retired"
+
+// What the decision before an epoch was worth to one lane.
+struct LaneReward {
+  std::vector<double> terms;  // by the rule's names (EpochReading::term_names())
+  bool counts = false;        // there was one, and the lane was not lost before
+
+  double sum() const;
+};
+
+// What an epoch did to one lane.
+struct LaneRecord {
+  int64_t lane = 0;
+  LaneOutcome outcome = LaneOutcome::kTrained;
+  Verdict verdict = Verdict::kSound;
+  LaneMetrics trained;
+  LaneScore validated;
+  double rate_factor = 1;         // for the epoch that comes
+  int64_t num_rollbacks = 0;      // so far
+  std::vector<int64_t> blamed;    // slots that were barred in this roll-back
+  int64_t num_parameters = 0;     // with what grew
+  std::vector<SlotReport> slots;  // as the controller saw them
+  SeedAction action;              // what the controller chose
+  grow::GateReport gate;          // that the action met
+  LaneReward reward;              // for the action before the epoch
+};
+
+struct EpochRecord {
+  int64_t epoch = 0;  // from 1
+  double seconds = 0;
+  std::vector<LaneRecord> lanes;  // [L]
+  int64_t num_captures = 0;       // graphs captured in this epoch
+  double capture_seconds = 0;
+  int64_t bytes_between_ranks = 0;  // that this process sent and received
+
+  int64_t num_retired() const;
+  // Over lanes that were trained; over all where none was.
+  LaneMetrics mean_trained() const;
+  LaneScore mean_validated() const;
+};
+
+}  // namespace espalier::train

@@ -1,0 +1,108 @@
+#include "espalier/train/population/governor.h"
+
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+#include <limits>
+
+namespace espalier::train {
+namespace {
+
+double standard_error(const GuessingLevel& guessing) {
+  return std::sqrt(guessing.accuracy * (1 - guessing.accuracy) / static_cast<double>(guessing.num_samples));
+}
+
+}  // namespace
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kSound:
+      return "sound";
+    case Verdict::kNotFinite:
+      return "not_finite";
+    case Verdict::kLossJumped:
+      return "loss_jumped";
+    case Verdict::kGuessing:
+      return "guessing";
+  }
+  return "?";
+}
+
+Governor::Governor(const GovernorConfig& config, const GuessingLevel& guessing, int64_t lanes,
+                   at::Device device)
+    : config_(config),
+      guessing_below_(-1),
+      learned_above_(std::numeric_limits<double>::infinity()),
+      numbers_(at::TensorOptions(at::kDouble).device(device)),
+      lanes_(lanes),
+      num_good_(at::zeros({lanes}, numbers_)),
+      trained_(empty_loss()),
+      validated_(empty_loss()),
+      accuracy_(at::zeros({lanes}, numbers_)) {
+  if (guessing.num_samples == 0) return;
+  guessing_below_ = guessing.accuracy + config.margin * standard_error(guessing);
+  learned_above_ = guessing.accuracy + 3 * config.margin * standard_error(guessing);
+}
+
+Governor::Loss Governor::empty_loss() const {
+  return {.last = at::zeros({lanes_}, numbers_), .mean_square = at::zeros({lanes_}, numbers_)};
+}
+
+void Governor::begin() {
+  for (const NamedTensor& each : state()) each.tensor.zero_();
+}
+
+at::Tensor Governor::judge(const Epoch& epoch) {
+  at::Tensor verdict = at::zeros_like(accuracy_);
+  if (config_.governing == Governing::kOn) {
+    const at::Tensor rose = num_good_.gt(0).logical_and(epoch.train_loss.gt(trained_.last));
+    const at::Tensor jumped =
+        has_jumped(trained_, epoch.train_loss)
+            .logical_or(rose.logical_and(has_jumped(validated_, epoch.validation_loss)));
+    verdict.masked_fill_(rose.logical_and(is_guessing(epoch.validation_accuracy)),
+                         static_cast<double>(Verdict::kGuessing));
+    verdict.masked_fill_(jumped, static_cast<double>(Verdict::kLossJumped));
+  }
+  verdict.masked_fill_(epoch.not_finite, static_cast<double>(Verdict::kNotFinite));
+
+  const at::Tensor sound = verdict.eq(0);
+  remember(trained_, epoch.train_loss, sound);
+  remember(validated_, epoch.validation_loss, sound);
+  accuracy_.copy_(at::where(sound, epoch.validation_accuracy, accuracy_));
+  num_good_.add_(sound);
+  return verdict;
+}
+
+at::Tensor Governor::has_jumped(const Loss& loss, const at::Tensor& now) const {
+  const at::Tensor usual = at::sqrt(loss.mean_square);
+  return now.gt(loss.last * config_.ratio)
+      .logical_and_((now - loss.last).gt(usual * config_.spread))
+      .logical_and_(num_good_.ge(kLeastSteps));
+}
+
+at::Tensor Governor::is_guessing(const at::Tensor& accuracy) const {
+  return accuracy.le(guessing_below_).logical_and_(accuracy_.ge(learned_above_));
+}
+
+// The plain mean of the first changes, then one that forgets: the n-th weighs 1/n, at least 1/window.
+void Governor::remember(Loss& loss, const at::Tensor& now, const at::Tensor& sound) const {
+  const at::Tensor change = (now - loss.last).square();
+  const at::Tensor weight = num_good_.clamp(1, static_cast<double>(config_.window)).reciprocal();
+  const at::Tensor mean = loss.mean_square + (change - loss.mean_square) * weight;
+  loss.mean_square.copy_(at::where(sound.logical_and(num_good_.ge(1)), mean, loss.mean_square));
+  loss.last.copy_(at::where(sound, now, loss.last));
+}
+
+std::vector<NamedTensor> Governor::state() const {
+  return {{"governor.num_good", num_good_},
+          {"governor.train_loss", trained_.last},
+          {"governor.train_loss_change", trained_.mean_square},
+          {"governor.validation_loss", validated_.last},
+          {"governor.validation_loss_change", validated_.mean_square},
+          {"governor.accuracy", accuracy_}};
+}
+
+}  // namespace espalier::train

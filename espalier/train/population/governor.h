@@ -1,0 +1,74 @@
+// Tells after every epoch which lanes collapsed, on the device, for all lanes at once, from what the epoch's
+// reading has anyway: so the verdict is there before anyone acts.
+//
+// Three signs, against what the lane showed in its last good epoch:
+//   the training loss jumped (GovernorConfig);
+//   the validation loss jumped, and the training loss rose;
+//   validation accuracy is at the level of guessing, was well above it, and the training loss rose.
+// Validation alone may swing in a sound network whose rate is high, since batch norm's running statistics lag
+// behind: it counts only where training agrees. Before kLeastSteps good epochs nothing has jumped.
+//
+// Kept true: a lane's verdict depends on its own epochs alone; an epoch that was not sound leaves no trace,
+// so that a lane which goes back is compared with what it goes back to; nothing is read on the host, and
+// everything lies where it did.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "espalier/tensor/named_tensor.h"
+#include "espalier/train/population/governor_config.h"
+
+namespace espalier::train {
+
+// What a network reaches that always answers with the most frequent class.
+struct GuessingLevel {
+  double accuracy = 0;
+  int64_t num_samples = 0;  // of the validation split; 0: there is none, and nothing is judged by it
+};
+
+class Governor {
+ public:
+  static constexpr int64_t kLeastSteps = 4;  // three changes: fewer have no usual size
+
+  Governor(const GovernorConfig& config, const GuessingLevel& guessing, int64_t lanes, at::Device device);
+
+  void begin();  // all lanes begin anew
+
+  struct Epoch {
+    at::Tensor train_loss;           // [L] f64
+    at::Tensor validation_loss;      // [L] f64
+    at::Tensor validation_accuracy;  // [L] f64, in [0, 1]
+    at::Tensor not_finite;           // [L] bool
+  };
+  // [L] f64 on the device: the numbers of Verdict. Remembers what was sound.
+  at::Tensor judge(const Epoch& epoch);
+
+  std::vector<NamedTensor> state() const;  // what a checkpoint in the middle of an episode holds
+
+ private:
+  // A loss and how much it usually changes.
+  struct Loss {
+    at::Tensor last;         // [L] f64: after the last good epoch
+    at::Tensor mean_square;  // [L] f64: of its changes
+  };
+
+  Loss empty_loss() const;
+  at::Tensor has_jumped(const Loss& loss, const at::Tensor& now) const;
+  at::Tensor is_guessing(const at::Tensor& accuracy) const;
+  void remember(Loss& loss, const at::Tensor& now, const at::Tensor& sound) const;
+
+  GovernorConfig config_;
+  double guessing_below_;  // an accuracy
+  double learned_above_;   // an accuracy
+  at::TensorOptions numbers_;
+  int64_t lanes_;
+  at::Tensor num_good_;  // [L] f64: good epochs
+  Loss trained_;
+  Loss validated_;
+  at::Tensor accuracy_;  // [L] f64: after the last good epoch
+};
+
+}  // namespace espalier::train

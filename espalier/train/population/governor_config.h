@@ -1,0 +1,31 @@
+// When a network counts as collapsed though its numbers are finite: what governor.h is told.
+#pragma once
+
+#include <cstdint>
+
+namespace espalier::train {
+
+enum class Governing : uint8_t { kOn, kOff };
+
+struct GovernorConfig {
+  Governing governing = Governing::kOn;
+  // A loss has jumped when it is above `ratio` times what it was after the last good step, and by more than
+  // `spread` times the usual change from step to step.
+  double ratio = 1.5;
+  double spread = 6;
+  // The usual change is the root mean square of about so many steps.
+  int64_t window = 8;
+  // At the level of guessing: within so many standard errors of it. Above it: by three times as much.
+  double margin = 3;
+};
+
+// What an epoch did to a lane. The numbers travel in the epoch's one copy.
+enum class Verdict : uint8_t {
+  kSound = 0,
+  kNotFinite = 1,  // its loss or gradients
+  kLossJumped = 2,
+  kGuessing = 3,  // its accuracy is back where a network that learned nothing has it
+};
+const char* name_of(Verdict verdict);  // "sound", "not_finite", "loss_jumped", "guessing"
+
+}  // namespace espalier::train

@@ -1,0 +1,138 @@
+#include "espalier/train/population/setup.h"
+
+#include <algorithm>
+
+#include "espalier/core/error.h"
+#include "espalier/grow/host/registry.h"
+
+namespace espalier::train {
+namespace {
+
+data::PlanOptions plan_of_lanes(const PopulationConfig& options, const DeviceName& device) {
+  return {.kind = options.plan,
+          .n_envs = options.lanes,
+          .batch_size_per_env = options.batch,
+          .env_devices = std::vector<std::string>(static_cast<size_t>(options.lanes), device.text()),
+          .seed = options.seed};
+}
+
+}  // namespace
+
+at::ScalarType precision_type(Precision precision, at::Device device) {
+  if (precision == Precision::kAuto) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+  return precision == Precision::kBf16   ? at::kBFloat16
+         : precision == Precision::kFp16 ? at::kHalf
+                                         : at::kFloat;
+}
+
+std::vector<data::FieldSpec> specs_of(const data::ResidentSplit& split) {
+  std::vector<data::FieldSpec> specs;
+  for (const data::ResidentField& field : split.fields) specs.push_back(field.spec);
+  return specs;
+}
+
+size_t chosen_field(const PopulationConfig& options, const std::vector<data::FieldSpec>& fields) {
+  std::string names;
+  for (size_t f = 0; f < fields.size(); ++f) {
+    if (fields[f].name == options.field || (options.field.empty() && fields.size() == 1)) return f;
+    names += (names.empty() ? "" : ", ") + fields[f].name;
+  }
+  if (options.field.empty()) fail_usage("this data has several fields: choose one with --field: {}", names);
+  fail_usage("--field '{}': want one of {}", options.field, names);
+}
+
+grow::HostFrame frame_for(const PopulationConfig& options, const data::FieldSpec& field,
+                          int64_t num_classes) {
+  return {.lanes = options.lanes,
+          .in_channels = field.channels,
+          .height = field.height,
+          .width = field.width,
+          .num_classes = num_classes,
+          .memory_format = options.resident.memory_format,
+          .seed = options.seed};
+}
+
+std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options,
+                                                 const grow::HostFrame& frame) {
+  const std::optional<grow::CnnHostOptions>& cnn = grow::hosts().at(options.host).cnn;
+  return cnn ? std::optional(cnn->in(frame)) : std::nullopt;
+}
+
+data::IteratorOptions training_plan(const PopulationConfig& options, const DeviceName& device,
+                                    at::ScalarType type) {
+  auto training = data::IteratorOptions::training(plan_of_lanes(options, device), type);
+  training.augmentation.crop_pad = static_cast<int32_t>(options.crop_pad);
+  training.augmentation.flip = options.flip;
+  return training;
+}
+
+data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
+                                      at::ScalarType type) {
+  return data::IteratorOptions::evaluation(plan_of_lanes(options, device), type);
+}
+
+TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,
+                              at::ScalarType compute, const data::ResidentDataset& dataset) {
+  if (batches_per_pass == 0)
+    fail_usage(
+        "--batch {}{} is larger than the training split of {} samples: nothing would be trained; lower it, "
+        "or "
+        "--validation",
+        options.batch,
+        options.plan == data::PlanKind::kSplit ? fmt::format(" for each of {} networks", options.lanes) : "",
+        dataset.train.num_samples());
+  const lanes::LaneSgdOptions hosts{.learning_rate = options.learning_rate,
+                                    .momentum = options.momentum,
+                                    .nesterov = options.momentum > 0,
+                                    .weight_decay = options.weight_decay};
+  lanes::LaneSgdOptions seeds = hosts;
+  seeds.rate_factor = options.seed_rate;
+  seeds.warm_up_steps = options.seed_warm_up;
+  return {.optimizer = hosts,
+          .seeds = seeds,
+          .schedule = options.schedule,
+          .warm_up = options.warm_up,
+          .batches_per_epoch = options.batches_per_step > 0 ? options.batches_per_step : batches_per_pass,
+          .batches_per_pass = batches_per_pass,
+          .num_epochs = options.epochs,
+          .label_smoothing = options.label_smoothing,
+          .clip_norm = options.clip,
+          .compute = compute,
+          .format = dataset.format,
+          .graphs = {.device = dataset.device, .graphs = options.graphs ? Graphs::kOn : Graphs::kOff}};
+}
+
+TrainStepOptions evaluation_options(const TrainStep& step, at::ScalarType compute,
+                                    const data::ResidentDataset& dataset) {
+  return {.compute = compute,
+          .format = dataset.format,
+          .graphs = {.device = dataset.device,
+                     .graphs = step.graphs().is_capturing() ? Graphs::kOn : Graphs::kOff,
+                     .pool = step.graphs().pool()}};
+}
+
+grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population) {
+  grow::LifecycleOptions lifecycle{.lanes = options.lanes,
+                                   .num_blueprints = population.blueprints().size(),
+                                   .embargo_steps = static_cast<int32_t>(options.embargo),
+                                   .gates = options.gates};
+  for (const grow::SlotSpec& slot : population.slots()) lifecycle.slots.push_back(slot.name);
+  return grow::Lifecycle(std::move(lifecycle));
+}
+
+std::unique_ptr<Controller> controller_for(const PopulationConfig& options,
+                                           const grow::BlueprintRegistry& blueprints,
+                                           const GrowthLimits& limits) {
+  ControllerOptions controller{.seed = options.seed, .gates = options.gates, .limits = limits};
+  // From what changes most for its price on; a user's own follow in the order they were added.
+  for (const char* name :
+       {"conv_light", "attention", "depthwise", "bottleneck", "norm", "conv_small", "conv_heavy"})
+    controller.blueprints.push_back(blueprints.index_of(name));
+  const int32_t noop = blueprints.index_of("noop");
+  for (int32_t index = 0; index < blueprints.size(); ++index)
+    if (index != noop && std::ranges::find(controller.blueprints, index) == controller.blueprints.end())
+      controller.blueprints.push_back(index);
+  return controllers().at(options.controller).make(controller);
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,56 @@
+// From options to the parts of a trainer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "espalier/core/machine/device_name.h"
+#include "espalier/data/iterator.h"
+#include "espalier/grow/lifecycle.h"
+#include "espalier/grow/population.h"
+#include "espalier/train/control/controller.h"
+#include "espalier/train/population/config.h"
+#include "espalier/train/step/step.h"
+
+namespace espalier::train {
+
+// What the option says; auto is resolved by the device.
+at::ScalarType precision_type(Precision precision, at::Device device);
+
+std::vector<data::FieldSpec> specs_of(const data::ResidentSplit& split);
+
+// The field that the options choose; refuses where there are several and none is named.
+size_t chosen_field(const PopulationConfig& options, const std::vector<data::FieldSpec>& fields);
+
+// What the host of a job with this data is told.
+grow::HostFrame frame_for(const PopulationConfig& options, const data::FieldSpec& field, int64_t num_classes);
+
+// The host as the plan of memory knows it; none for one of a program's own, whose activations cannot be
+// foreseen.
+std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options,
+                                                 const grow::HostFrame& frame);
+
+data::IteratorOptions training_plan(const PopulationConfig& options, const DeviceName& device,
+                                    at::ScalarType type);
+data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
+                                      at::ScalarType type);
+
+// Refuses data of which no batch can be made.
+TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,
+                              at::ScalarType compute, const data::ResidentDataset& dataset);
+// Its graphs share the memory of the training step's.
+TrainStepOptions evaluation_options(const TrainStep& step, at::ScalarType compute,
+                                    const data::ResidentDataset& dataset);
+
+grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population);
+
+// All blueprints but noop, which nothing is learned from, take part.
+std::unique_ptr<Controller> controller_for(const PopulationConfig& options,
+                                           const grow::BlueprintRegistry& blueprints,
+                                           const GrowthLimits& limits = {});
+
+}  // namespace espalier::train

@@ -1,0 +1,437 @@
+#include "espalier/train/population/shard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "espalier/core/error.h"
+#include "espalier/core/machine/interrupt.h"
+#include "espalier/grow/host/registry.h"
+#include "espalier/grow/network_file.h"
+#include "espalier/run/archive.h"
+#include "espalier/train/population/setup.h"
+
+namespace espalier::train {
+namespace {
+
+// Whether there is something to decide about a seed that its network feels.
+bool is_undecided(const SlotState& state) {
+  return holds_seed(state.stage) && state.stage != SeedStage::kFossilized && state.amplitude > 0;
+}
+
+bool any_for_gates(std::span<const SlotState> states) {
+  return std::ranges::any_of(
+      states, [](const SlotState& state) { return tells_norm(Telemetry::kForGates, state.stage); });
+}
+
+// What a collapse has to do with one slot.
+enum class Blame { kNone, kItsSeed, kItsRemoval };
+
+// good: as it was after the last good epoch; collapsed: after the one that was not.
+Blame blame_for(const SlotState& good, const SlotState& collapsed) {
+  if (!holds_seed(good.stage) || is_removing(good)) return Blame::kNone;
+  const bool is_gone = !holds_seed(collapsed.stage) || is_removing(collapsed);
+  if (is_gone) return good.amplitude > 0 ? Blame::kItsRemoval : Blame::kNone;
+  return collapsed.amplitude != good.amplitude ? Blame::kItsSeed : Blame::kNone;
+}
+
+std::optional<double> measured(double value) {
+  return std::isnan(value) ? std::nullopt : std::optional(value);
+}
+
+}  // namespace
+
+namespace {
+
+// What is known of the host before it is built; nothing of one of a program's own.
+std::optional<grow::CnnHostOptions> known_shape(const ShardSetup& setup) {
+  if (setup.shape) return setup.shape->in(setup.frame);
+  return setup.host ? std::nullopt : planned_host(setup.options, setup.frame);
+}
+
+// The host takes the options' lanes and the data's images.
+ShardSetup filled_in(ShardSetup setup) {
+  const PopulationConfig& options = setup.options;
+  const data::FieldSpec& field =
+      setup.dataset->train.fields[chosen_field(options, specs_of(setup.dataset->train))].spec;
+  setup.frame = frame_for(options, field, setup.dataset->num_classes());
+  setup.frame.memory_format = setup.dataset->format;
+  setup.frame.lane_ids = setup.envs;
+  if (const auto known = known_shape(setup)) grow::check_training(*known, options.batch, "--batch");
+  if (!setup.host) setup.host = grow::hosts().at(options.host).make;
+  return setup;
+}
+
+// The plan of the whole job, of which the lanes here are a part.
+data::IteratorOptions for_job(data::IteratorOptions options, const ShardSetup& setup) {
+  options.plan.split_by = setup.options.split_by;
+  if (setup.envs.empty()) return options;
+  options.plan.n_envs = std::ssize(setup.env_devices);
+  options.plan.env_devices = setup.env_devices;
+  options.envs = setup.envs;
+  return options;
+}
+
+}  // namespace
+
+Shard::Shard(ShardSetup setup)
+    : setup_(filled_in(std::move(setup))),
+      compute_(precision_type(options().precision, setup_.dataset->device)),
+      field_(chosen_field(options(), specs_of(setup_.dataset->train))),
+      train_(for_job(training_plan(options(), setup_.device, compute_), setup_), {setup_.dataset},
+             data::Split::kTrain),
+      validate_(evaluation_plan(options(), setup_.device, compute_), {setup_.dataset},
+                data::Split::kValidation),
+      test_(evaluation_plan(options(), setup_.device, compute_), {setup_.dataset}, data::Split::kTest),
+      population_(setup_.host, setup_.frame, setup_.blueprints, setup_.dataset->device, compute_),
+      lifecycle_(lifecycle_for(options(), population_)),
+      step_(population_, train_.gather_call(0), field_,
+            step_options(options(), train_.length(), compute_, *setup_.dataset)),
+      validation_(population_, validate_.gather_call(0), field_, validate_.length(),
+                  evaluation_options(step_, compute_, *setup_.dataset)),
+      snapshots_(population_, step_, lifecycle_),
+      timing_(setup_.dataset->device, options().time_every),
+      lanes_(static_cast<size_t>(options().lanes)) {
+  begin_lanes();
+}
+
+void Shard::begin_episode(uint64_t seed, int64_t first_pass) {
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) lifecycle_.reset_lane(lane);
+  step_.sync_groups(population_.reset(seed));
+  step_.reset();
+  epoch_ = 0;
+  is_under_way_ = false;
+  first_pass_ = first_pass;
+  begin_lanes();
+}
+
+void Shard::begin_as(const std::vector<grow::GrownNetwork>& networks) {
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    std::vector<SlotState> states = grow::states_of(networks.at(static_cast<size_t>(lane)), population_);
+    for (SlotState& state : states) state.flags &= static_cast<uint8_t>(~kSlotBarred);  // another training's
+    lifecycle_.restore_lane(lane, states);
+  }
+  step_.sync_groups(population_.apply(lifecycle_.states()));
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
+    grow::write_values(networks[static_cast<size_t>(lane)], population_, lane);
+  population_.refresh();
+  begin_lanes();
+}
+
+void Shard::begin_with(const std::vector<std::vector<SlotState>>& states) {
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
+    lifecycle_.restore_lane(lane, states.at(static_cast<size_t>(lane)));
+  step_.sync_groups(population_.apply(lifecycle_.states()));
+  begin_lanes();
+}
+
+void Shard::begin_lanes() {
+  std::vector<int64_t> all;
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    lanes_[static_cast<size_t>(lane)] = {
+        .accuracy_before = std::vector<std::optional<double>>(static_cast<size_t>(population_.num_slots()))};
+    all.push_back(lane);
+  }
+  if (setup_.on_failure == OnFailure::kRollBack) snapshots_.take(all);
+}
+
+void Shard::move_time() {
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    Lane& of = lanes_[static_cast<size_t>(lane)];
+    if (of.is_retired) continue;
+    for (const grow::StageMove& move : lifecycle_.begin_epoch(lane))
+      if (move.to == SeedStage::kTraining)
+        of.accuracy_before[static_cast<size_t>(move.slot)] =
+            of.accuracies.empty() ? std::nullopt : std::optional(of.accuracies.back());
+  }
+  step_.sync_groups(population_.apply(lifecycle_.states()));
+  step_.begin_epoch(epoch_, first_pass_);
+  batches_done_ = 0;
+  is_under_way_ = true;
+}
+
+// Time moves, seeds are planted and gone, and what controllers on the device are told is uploaded.
+void Shard::begin_epoch(EpochBuffer& buffer) {
+  timing_.begin_step();
+  if (!is_under_way_) move_time();
+  const auto bare = static_cast<double>(population_.host().num_parameters());
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
+    buffer.set_lane(env_of(lane),
+                    {.states = lifecycle_.lane_states(lane),
+                     .added_parameters = static_cast<double>(population_.num_parameters(lane)) / bare - 1,
+                     .num_batches = batches_per_epoch(),
+                     .is_retired = lanes_[static_cast<size_t>(lane)].is_retired});
+}
+
+// Validation leaves out, beside the whole networks, each slot that any lane has yet to decide about: its
+// state tells before the epoch.
+bool Shard::is_asked_about(int64_t slot) const {
+  for (int64_t lane = 0; lane < lifecycle_.num_lanes(); ++lane)
+    if (!lanes_[static_cast<size_t>(lane)].is_retired && is_undecided(lifecycle_.at(lane, slot))) return true;
+  return false;
+}
+
+Telemetry Shard::telemetry() const {
+  const int64_t every = options().telemetry_every;
+  return every > 0 && epoch_ % every == 0 ? Telemetry::kAll : Telemetry::kForGates;
+}
+
+std::string Shard::title() const {
+  return fmt::format("{} {}/{}", options().batches_per_step > 0 ? "step" : "epoch", epoch_ + 1,
+                     options().epochs);
+}
+
+void Shard::queue_epoch(const Progress& progress) {
+  begin_training();
+  while (has_batches_left()) {
+    throw_if_interrupted();
+    train_batch();
+    if (progress) progress(title(), batches_done_, batches_per_epoch());
+  }
+  queue_validation(progress);
+}
+
+void Shard::begin_training() {
+  step_.gather_seed_norms(telemetry() == Telemetry::kAll || any_for_gates(lifecycle_.states()));
+  timing_.begin(StepPart::kTrain);
+}
+
+void Shard::train_batch() {
+  step_.run();
+  batches_done_ += 1;
+  if (at_batch_) at_batch_();
+}
+
+void Shard::queue_validation(const Progress& progress) {
+  // A retired lane's running statistics moved with the batches it saw.
+  if (setup_.on_failure == OnFailure::kRollBack)
+    for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
+      if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore_values(lane);
+  timing_.end(StepPart::kTrain);
+  timing_.begin(StepPart::kValidation);
+  std::vector<int64_t> asked;
+  for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
+    if (is_asked_about(slot)) asked.push_back(slot);
+  validation_.pass(asked, tick_of(progress, title() + ", validation"));
+  timing_.end(StepPart::kValidation);
+}
+
+EpochRecord Shard::finish_epoch(std::span<const LaneReadings> read) {
+  EpochRecord record{.epoch = epoch_ + 1};
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    const auto i = static_cast<size_t>(lane);
+    record.lanes.push_back({.lane = env_of(lane),
+                            .outcome = lanes_[i].is_retired ? LaneOutcome::kRetired : LaneOutcome::kTrained,
+                            .verdict = lanes_[i].is_retired ? Verdict::kSound : read[i].verdict,
+                            .trained = read[i].trained,
+                            .validated = read[i].validated,
+                            .slots = slots_of(lane, read[i]),
+                            .reward = read[i].reward});
+  }
+  handle_failures(record);
+  epoch_ += 1;
+  is_under_way_ = false;
+  return record;
+}
+
+// The states of a lane's slots and what the epoch told about their seeds.
+std::vector<SlotReport> Shard::slots_of(int64_t lane, const LaneReadings& read) const {
+  const Lane& of = lanes_[static_cast<size_t>(lane)];
+  std::vector<SlotReport> slots;
+  for (size_t s = 0; s < read.slots.size(); ++s) {
+    SlotReport report{.state = lifecycle_.at(lane, static_cast<int64_t>(s))};
+    const LaneReadings::Slot& seed = read.slots[s];
+    // A norm that is not a number was measured: its seed is not finite.
+    report.measured = {
+        .finite = seed.is_finite,
+        .gradient_norm = seed.is_finite ? measured(seed.gradient_norm) : seed.gradient_norm,
+        // A retired lane has no pass of its own: others' must not show.
+        .contribution_points = of.is_retired ? std::nullopt : measured(seed.contribution_points)};
+    if (report.measured.gradient_norm)
+      report.measured.gradient_ratio = *report.measured.gradient_norm / read.trained.gradient_norm;
+    const std::optional<double>& before = of.accuracy_before[s];
+    if (before && holds_seed(report.state.stage) && report.state.stage != SeedStage::kGerminated)
+      report.measured.improvement_points = 100 * (read.validated.accuracy - *before);
+    slots.push_back(std::move(report));
+  }
+  return slots;
+}
+
+// Lanes that collapsed go back, or are given up; the others' state is the one to come back to.
+void Shard::handle_failures(EpochRecord& record) {
+  const bool rolls_back = setup_.on_failure == OnFailure::kRollBack;
+  std::vector<int64_t> good;
+  for (size_t i = 0; i < record.lanes.size(); ++i) {
+    LaneRecord& lane = record.lanes[i];
+    Lane& of = lanes_[i];
+    const auto here = static_cast<int64_t>(i);
+    if (!of.is_retired && lane.verdict == Verdict::kSound) {
+      of.accuracies.push_back(lane.validated.accuracy);
+      good.push_back(here);
+    } else if (!of.is_retired && rolls_back) {
+      roll_back(here, lane);
+    } else if (!of.is_retired) {
+      retire(here, lane);
+    }
+    lane.rate_factor = of.rate_factor;
+    lane.num_rollbacks = of.num_rollbacks;
+  }
+  if (rolls_back) snapshots_.take(good);
+  for (size_t i = 0; i < record.lanes.size(); ++i)
+    record.lanes[i].num_parameters = population_.num_parameters(static_cast<int64_t>(i));
+}
+
+void Shard::retire(int64_t lane, LaneRecord& record) {
+  lanes_[static_cast<size_t>(lane)].is_retired = true;
+  step_.freeze(lane);
+  record.outcome = LaneOutcome::kRetired;
+}
+
+// What moved since the last good state is blamed and may not be tried again; where nothing did, the rate was
+// too high.
+void Shard::roll_back(int64_t lane, LaneRecord& record) {
+  Lane& of = lanes_[static_cast<size_t>(lane)];
+  const auto states = lifecycle_.lane_states(lane);
+  const std::vector<SlotState> collapsed(states.begin(), states.end());
+  snapshots_.restore(lane);
+  record.outcome = LaneOutcome::kRolledBack;
+  for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
+    const Blame blame = blame_for(lifecycle_.at(lane, slot), collapsed[static_cast<size_t>(slot)]);
+    if (blame == Blame::kNone) continue;
+    lifecycle_.bar(lane, slot);
+    if (blame == Blame::kItsSeed) lifecycle_.prune(lane, slot);
+    record.blamed.push_back(slot);
+  }
+  if (!record.blamed.empty()) {
+    step_.sync_groups(population_.apply(lifecycle_.states()));
+    snapshots_.take(std::span(&lane, 1));
+  } else if (of.num_halvings < kMaxHalvings) {
+    of.num_halvings += 1;
+    of.rate_factor /= 2;
+    step_.set_rate_factor(lane, of.rate_factor);
+  } else if (record.verdict == Verdict::kNotFinite) {
+    retire(lane, record);
+    return;
+  }
+  of.num_rollbacks += 1;
+}
+
+std::vector<LaneReport> Shard::reports_of(const EpochRecord& record) const {
+  std::vector<LaneReport> reports;
+  for (size_t i = 0; i < record.lanes.size(); ++i) {
+    const LaneRecord& lane = record.lanes[i];
+    if (lane.outcome != LaneOutcome::kTrained) continue;
+    reports.push_back({.lane = lane.lane,
+                       .epoch = record.epoch,
+                       .num_epochs = options().epochs,
+                       .train_loss = lane.trained.loss,
+                       .train_accuracy = lane.trained.accuracy,
+                       .validation_loss = lane.validated.loss,
+                       .validation_accuracy = lane.validated.accuracy,
+                       .accuracies = lanes_[i].accuracies,
+                       .host_gradient_norm = lane.trained.gradient_norm,
+                       .slots = lane.slots});
+  }
+  return reports;
+}
+
+void Shard::act(int64_t lane, LaneRecord& record, const SeedAction& action) {
+  record.action = action;
+  if (action.op == SeedOp::kWait) return;
+  const auto slot = static_cast<size_t>(action.slot);
+  const auto measured = slot < record.slots.size() ? record.slots[slot].measured : grow::SeedMeasurements{};
+  record.gate = lifecycle_.act(lane, action, measured);
+}
+
+Shard::Captures Shard::captures() const {
+  Captures all;
+  for (const StepGraphs* graphs : {&step_.graphs(), &validation_.graphs()}) {
+    all.number += graphs->num_captures();
+    all.seconds += graphs->capture_seconds();
+  }
+  return all;
+}
+
+Evaluation::Tick Shard::tick_of(const Progress& progress, const std::string& title) const {
+  if (!progress) return {};
+  return [&progress, title](int64_t done, int64_t total) { progress(title, done, total); };
+}
+
+void Shard::visit_state(run::StateArchive& archive) {
+  archive.value("epoch", epoch_);
+  archive.value("is_under_way", is_under_way_);
+  archive.value("batches_done", batches_done_);
+  archive.value("first_pass", first_pass_);
+  visit_lanes(archive);
+  visit_networks(archive);
+  archive.part("step", [&] { step_.visit_state(archive); });
+  if (setup_.on_failure == OnFailure::kRollBack)
+    archive.part("good", [&] { snapshots_.visit_state(archive); });
+}
+
+void Shard::visit_lanes(run::StateArchive& archive) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& of = lanes_[i];
+    archive.part(archive.lane_name(static_cast<int64_t>(i)), [&] {
+      archive.value("accuracies", of.accuracies);
+      std::vector<double> before;
+      for (const std::optional<double>& accuracy : of.accuracy_before)
+        before.push_back(accuracy.value_or(kNone));
+      archive.list("accuracy_before", before);
+      if (archive.is_loading())
+        for (size_t slot = 0; slot < of.accuracy_before.size(); ++slot)
+          of.accuracy_before[slot] =
+              std::isnan(before.at(slot)) ? std::nullopt : std::optional(before.at(slot));
+      archive.value("rate_factor", of.rate_factor);
+      archive.value("num_halvings", of.num_halvings);
+      archive.value("num_rollbacks", of.num_rollbacks);
+      archive.value("is_retired", of.is_retired);
+    });
+  }
+}
+
+// The stages, then the seeds that these say there are, then the values of all of it.
+void Shard::visit_networks(run::StateArchive& archive) {
+  uint64_t seed = population_.host().frame().seed;
+  archive.value("seed", seed);
+  std::vector<SlotState> states(lifecycle_.states().begin(), lifecycle_.states().end());
+  std::vector<SlotState> applied(population_.applied().begin(), population_.applied().end());
+  archive.lane_list("states", states);
+  archive.lane_list("applied_states", applied);
+  if (archive.is_loading()) {
+    step_.sync_groups(population_.reset(seed));
+    step_.reset();
+    const auto slots = static_cast<size_t>(population_.num_slots());
+    for (size_t lane = 0; lane < lanes_.size(); ++lane)
+      lifecycle_.restore_lane(static_cast<int64_t>(lane), std::span(states).subspan(lane * slots, slots));
+    step_.sync_groups(population_.apply(applied));
+  }
+  for (const lanes::NamedParameter& named : population_.host().parameters())
+    archive.lane_tensor("host." + named.name, named.parameter->storage());
+  for (const grow::Host::Buffer& buffer : population_.host().buffers())
+    archive.lane_tensor("host." + buffer.name, buffer.tensor);
+  const OptimizedGroup& host = step_.optimizers().groups().front();
+  for (size_t i = 0; i < host.optimizer->state().size(); ++i)
+    archive.lane_tensor(fmt::format("optimizer.host.{}", i), host.optimizer->state()[i]);
+  for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
+    std::vector<NamedTensor> values = population_.lane_values(lane);
+    std::ranges::move(step_.optimizers().lane_state(lane), std::back_inserter(values));
+    for (const NamedTensor& value : values)
+      if (!value.name.starts_with("host.") && !value.name.starts_with("optimizer.host."))
+        archive.tensor(fmt::format("{}.{}", archive.lane_name(lane), value.name), value.tensor);
+  }
+  if (archive.is_loading()) population_.refresh();
+}
+
+std::vector<LaneScore> Shard::test(const Progress& progress) {
+  TrainStepOptions options = evaluation_options(step_, compute_, *setup_.dataset);
+  options.graphs.graphs = Graphs::kOff;  // once: nothing to replay
+  Evaluation evaluation(population_, test_.gather_call(0), field_, test_.length(), options);
+  return evaluation.score(tick_of(progress, "test"));
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,73 @@
+#include "espalier/train/step/evaluation.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "espalier/core/machine/interrupt.h"
+#include "espalier/lanes/head/loss.h"
+
+namespace espalier::train {
+
+Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
+                       const TrainStepOptions& options)
+    : population_(population),
+      batch_(
+          std::move(call),
+          {.fields = {field}, .num_batches = num_batches, .type = options.compute, .format = options.format}),
+      num_batches_(num_batches),
+      graphs_(options.graphs) {
+  sums_ = at::zeros({1 + population.num_slots(), 3, population.num_lanes()},
+                    at::TensorOptions(batch_.device()).dtype(at::kDouble));
+}
+
+std::vector<LaneScore> Evaluation::score(const Tick& tick) {
+  pass({}, tick);
+  return scores(sums_.select(0, 0).to(at::kCPU));
+}
+
+void Evaluation::pass(std::span<const int64_t> slots, const Tick& tick) {
+  sums_.zero_();
+  batch_.move_to(0);
+  const std::string key = fmt::format("{} without {}", population_.signature(), fmt::join(slots, ","));
+  for (int64_t batch = 0; batch < num_batches_; ++batch) {
+    throw_if_interrupted();
+    batch_.prepare();
+    graphs_.run(key, [&] { body(slots); });
+    if (tick) tick(batch + 1, num_batches_);
+  }
+}
+
+std::vector<LaneScore> Evaluation::scores(const at::Tensor& copied) {
+  const auto sums = copied.accessor<double, 2>();
+  std::vector<LaneScore> scores;
+  for (int64_t lane = 0; lane < sums.size(1); ++lane) {
+    const double samples = std::max(sums[2][lane], 1.0);
+    scores.push_back({.loss = sums[0][lane] / samples, .accuracy = sums[1][lane] / samples});
+  }
+  return scores;
+}
+
+void Evaluation::body(std::span<const int64_t> slots) {
+  const c10::NoGradGuard no_grad;
+  batch_.deliver();
+  const grow::HostBranches logits = population_.forward_without_each(
+      batch_.images()[0].expand({population_.num_lanes(), -1, -1, -1, -1}), slots);
+  add(0, logits.whole);
+  for (size_t i = 0; i < slots.size(); ++i) add(1 + slots[i], logits.without[i]);
+  batch_.advance();
+}
+
+void Evaluation::add(int64_t place, const at::Tensor& logits) {
+  // A last batch that is not full says so in its labels.
+  const at::Tensor labels = batch_.labels().expand({population_.num_lanes(), -1});
+  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits, labels);
+  const at::Tensor sums = sums_.select(0, place);
+  sums.select(0, 0).add_(lanes::lane_cross_entropy(logits, labels).to(at::kDouble) * hits.num_valid);
+  sums.select(0, 1).add_(hits.num_correct);
+  sums.select(0, 2).add_(hits.num_valid);
+}
+
+}  // namespace espalier::train

@@ -1,0 +1,63 @@
+// Scores every lane on the same whole split, in file order and without augmentation: on the validation split
+// every epoch, on the test split once.
+//
+// Kept true: a pass leaves its sums on the device and reads nothing on the host; all lanes read one batch in
+// memory; networks are left as they were.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "espalier/data/gather.h"
+#include "espalier/grow/population.h"
+#include "espalier/tensor/captured_graphs.h"
+#include "espalier/train/step/step.h"
+
+namespace espalier::train {
+
+struct LaneScore {
+  double loss = 0;      // mean over the split
+  double accuracy = 0;  // in [0, 1]
+};
+
+class Evaluation {
+ public:
+  // call: for a plan `shared`; field: which of the data's; options: compute, format and graphs alone are
+  // read.
+  Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
+             const TrainStepOptions& options);
+
+  // Called after every batch.
+  using Tick = std::function<void(int64_t done, int64_t total)>;
+
+  // One pass over the split: of the whole networks, and beside them with the seeds of each of these slots
+  // left out in all lanes. slots: ascending.
+  void pass(std::span<const int64_t> slots = {}, const Tick& tick = {});
+
+  // [1 + S,3,L] f64 device: of the whole networks, then without each slot: loss times samples, hits, samples;
+  // zeros where the last pass left none out.
+  const at::Tensor& sums() const { return sums_; }
+
+  // Scores from the sums of one pass, [3,L] on the host. [L]; all zero for a split without samples.
+  static std::vector<LaneScore> scores(const at::Tensor& copied);
+  // A pass of the whole networks and its scores, by a copy of its own.
+  std::vector<LaneScore> score(const Tick& tick = {});
+
+  const StepGraphs& graphs() const { return graphs_; }
+
+ private:
+  void body(std::span<const int64_t> slots);
+  void add(int64_t place, const at::Tensor& logits);
+
+  grow::Population& population_;
+  data::BatchDelivery batch_;  // one lane's, which all read
+  int64_t num_batches_;
+  at::Tensor sums_;  // [1 + S,3,L] f64
+  StepGraphs graphs_;
+};
+
+}  // namespace espalier::train

@@ -1,0 +1,74 @@
+// What an epoch's steps add up for every lane: on the device, in one tensor, which an epoch's one copy takes
+// along.
+//
+// Kept true: a lane's numbers depend on that lane alone; a value that is not finite stays so in its sum.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace espalier::train {
+
+// Means over an epoch of one lane.
+struct LaneMetrics {
+  double loss = 0;
+  double accuracy = 0;        // in [0, 1]
+  double gradient_norm = 0;   // the host's, before clipping
+  double largest_norm = 0;    // the largest of any batch
+  int64_t non_finite = 0;     // steps that were left out since the loss or the gradients were not finite
+  int64_t skipped = 0;        // fp16: steps left out to lower the loss scale
+  double loss_scale = 0;      // fp16: of the last step; 0 else
+  std::vector<double> slots;  // [S] gradient norm of the seed in each slot; 0 where there is none
+};
+
+// The gradient norms of one stack of seeds.
+struct StackNorms {
+  at::Tensor entries;  // [E] i64: the lane of each, -1 empty
+  at::Tensor norms;    // [E]
+};
+using SeedNorms = std::vector<std::vector<StackNorms>>;  // the stacks in each slot, [S]
+
+class StepMetrics {
+ public:
+  StepMetrics(int64_t lanes, int64_t slots, at::Device device);
+
+  void clear();
+
+  // Within a step; all [L] on the device.
+  void add_scores(const at::Tensor& losses, const at::Tensor& num_correct, const at::Tensor& num_valid);
+  void add_host_norms(const at::Tensor& norms);
+  void add_non_finite(const at::Tensor& lanes);  // bool
+  void add_loss_scale(const at::Tensor& skipped, const at::Tensor& scales);
+  void add_seed_norms(const SeedNorms& norms);
+
+  // What sums() holds, row by row; then the gradient norm of the seed in each slot.
+  enum Row : int64_t {
+    kLoss,
+    kCorrect,
+    kValid,
+    kNorm,
+    kLargestNorm,
+    kNonFinite,
+    kSkipped,
+    kScale,
+    kFirstSlot
+  };
+  static int64_t num_rows(int64_t slots) { return kFirstSlot + slots; }
+
+  const at::Tensor& sums() const { return sums_; }  // [rows,L] f64: what a step changes
+
+  // Means from sums that were copied to the host; num_steps: that were added since clear().
+  static std::vector<LaneMetrics> means(const at::Tensor& copied, int64_t num_steps);
+  // The same with a copy of its own.
+  std::vector<LaneMetrics> read(int64_t num_steps) const { return means(sums_.to(at::kCPU), num_steps); }
+
+ private:
+  at::Tensor row(int64_t which) const { return sums_.select(0, which); }
+
+  at::Tensor sums_;   // [kFirstSlot + S, L] f64
+  at::Tensor lanes_;  // [1,L] i64: 0, 1, ...
+};
+
+}  // namespace espalier::train

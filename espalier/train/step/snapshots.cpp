@@ -1,0 +1,107 @@
+#include "espalier/train/step/snapshots.h"
+
+#include <ATen/ops/_foreach_copy.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "espalier/run/archive.h"
+
+namespace espalier::train {
+
+LaneSnapshots::LaneSnapshots(grow::Population& population, TrainStep& step, grow::Lifecycle& lifecycle)
+    : population_(population),
+      step_(step),
+      lifecycle_(lifecycle),
+      snapshots_(static_cast<size_t>(population.num_lanes())) {}
+
+std::vector<NamedTensor> LaneSnapshots::values_of(int64_t lane) const {
+  std::vector<NamedTensor> values = population_.lane_values(lane);
+  for (NamedTensor& each : step_.optimizers().lane_state(lane)) values.push_back(std::move(each));
+  for (NamedTensor& each : values) each.tensor = each.tensor.detach();
+  return values;
+}
+
+void LaneSnapshots::take(std::span<const int64_t> lanes) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> from, to;  // all lanes: on a GPU a few launches instead of one per tensor
+  for (const int64_t lane : lanes) {
+    Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
+    const auto states = lifecycle_.lane_states(lane);
+    snapshot.states.assign(states.begin(), states.end());
+    std::vector<NamedTensor> values = values_of(lane);
+    const bool fits = std::ranges::equal(snapshot.values, values, {}, &NamedTensor::name, &NamedTensor::name);
+    if (!fits) {
+      for (NamedTensor& each : values) each.tensor = each.tensor.clone();
+      snapshot.values = std::move(values);
+      continue;
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      from.push_back(values[i].tensor);
+      to.push_back(snapshot.values[i].tensor);
+    }
+  }
+  if (!to.empty()) at::_foreach_copy_(to, from);
+}
+
+void LaneSnapshots::restore(int64_t lane) {
+  lifecycle_.restore_lane(lane, snapshots_[static_cast<size_t>(lane)].states);
+  step_.sync_groups(population_.apply(lifecycle_.states()));
+  restore_values(lane);
+}
+
+void LaneSnapshots::restore_values(int64_t lane) {
+  const c10::NoGradGuard no_grad;
+  const Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
+  // What the snapshot has not, a gate that no lane used then, begins anew.
+  step_.optimizers().reset_lane(lane);
+  std::vector<at::Tensor> from, to;
+  for (const NamedTensor& live : values_of(lane)) {
+    const auto kept = std::ranges::find(snapshot.values, live.name, &NamedTensor::name);
+    if (kept == snapshot.values.end()) continue;
+    to.push_back(live.tensor);
+    from.push_back(kept->tensor);
+  }
+  at::_foreach_copy_(to, from);
+  population_.refresh();
+}
+
+void LaneSnapshots::visit_state(run::StateArchive& archive) {
+  const auto is_host = [](const NamedTensor& value) {
+    return value.name.starts_with("host.") || value.name.starts_with("optimizer.host.");
+  };
+  // What every lane has, all lanes as one: a few tensors instead of thousands.
+  for (size_t i = 0; i < snapshots_.front().values.size(); ++i) {
+    const NamedTensor& first = snapshots_.front().values[i];
+    if (!is_host(first)) continue;
+    std::vector<at::Tensor> lane_tensors;
+    for (const Snapshot& snapshot : snapshots_)
+      lane_tensors.push_back(std::ranges::find(snapshot.values, first.name, &NamedTensor::name)->tensor);
+    archive.stack(first.name, lane_tensors);
+  }
+  for (size_t lane = 0; lane < snapshots_.size(); ++lane) {
+    Snapshot& snapshot = snapshots_[lane];
+    archive.part(archive.lane_name(static_cast<int64_t>(lane)), [&] {
+      archive.list("states", snapshot.states);
+      std::vector<std::string> names;
+      for (const NamedTensor& value : snapshot.values)
+        if (!is_host(value)) names.push_back(value.name);
+      archive.value("names", names);
+      if (archive.is_loading()) {
+        std::erase_if(snapshot.values, [&](const NamedTensor& value) { return !is_host(value); });
+        for (const std::string& name : names) snapshot.values.push_back({name, {}});
+      }
+      for (NamedTensor& value : snapshot.values)
+        if (!is_host(value)) archive.any_tensor(value.name, value.tensor, step_.device());
+    });
+  }
+}
+
+int64_t LaneSnapshots::bytes() const {
+  int64_t bytes = 0;
+  for (const Snapshot& snapshot : snapshots_)
+    for (const NamedTensor& each : snapshot.values) bytes += static_cast<int64_t>(each.tensor.nbytes());
+  return bytes;
+}
+
+}  // namespace espalier::train

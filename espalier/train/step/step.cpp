@@ -1,0 +1,208 @@
+#include "espalier/train/step/step.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "espalier/core/error.h"
+#include "espalier/lanes/head/loss.h"
+#include "espalier/lanes/optim/gradients.h"
+#include "espalier/run/archive.h"
+
+namespace espalier::train {
+namespace {
+
+RateSchedule schedule_of(const TrainStepOptions& options) {
+  const int64_t batches = options.batches_per_epoch * options.num_epochs;
+  return {options.schedule, batches, options.warm_up * static_cast<double>(batches)};
+}
+
+}  // namespace
+
+TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t field,
+                     const TrainStepOptions& options)
+    : population_(population),
+      options_(options),
+      schedule_(schedule_of(options)),
+      batch_(std::move(call), {.fields = {field},
+                               .lanes = population.num_lanes(),
+                               .num_batches = options.batches_per_pass,
+                               .type = options.compute,
+                               .format = options.format}),
+      optimizers_(population, options.optimizer, options.seeds),
+      metrics_(population.num_lanes(), population.num_slots(), batch_.device()),
+      graphs_(options.graphs) {
+  const at::TensorOptions device(batch_.device());
+  const int64_t lanes = population.num_lanes();
+  if (options.compute == at::kHalf) loss_scale_.emplace(lanes, batch_.device());
+  peak_rates_ = at::full({lanes}, options.optimizer.learning_rate, device.dtype(at::kFloat));
+  is_active_ = at::ones({lanes}, device.dtype(at::kBool));
+  step_ = at::zeros({1}, device.dtype(at::kDouble));
+}
+
+void TrainStep::begin_epoch(int64_t epoch, int64_t first_pass) {
+  const int64_t batch = epoch * options_.batches_per_epoch, pass = options_.batches_per_pass;
+  metrics_.clear();
+  batch_.move_to(first_pass + batch / pass, batch % pass);
+  step_.fill_(static_cast<double>(batch));
+  steps_done_ = 0;
+}
+
+void TrainStep::reset() {
+  optimizers_.reset_all();
+  if (loss_scale_) loss_scale_->reset();
+  peak_rates_.fill_(options_.optimizer.learning_rate);
+  is_active_.fill_(true);
+}
+
+void TrainStep::set_rate_factor(int64_t lane, double factor) {
+  peak_rates_.select(0, lane).fill_(options_.optimizer.learning_rate * factor);
+}
+
+void TrainStep::freeze(int64_t lane) {
+  is_active_.select(0, lane).fill_(false);
+}
+
+at::Tensor TrainStep::learning_rates() const {
+  return (peak_rates_ * schedule_.at(step_)).to(at::kFloat);
+}
+
+void TrainStep::run() {
+  batch_.prepare();
+  graphs_.run(key(), [this] { body(); });
+  steps_done_ += 1;
+}
+
+std::string TrainStep::key() const {
+  return population_.signature() + (gathers_seed_norms_ ? "" : ", no norms of seeds");
+}
+
+void TrainStep::run_eagerly() {
+  batch_.prepare();
+  body();
+  steps_done_ += 1;
+}
+
+double TrainStep::measure_ms() {
+  constexpr int kWarmUpSteps = 3, kTimedSteps = 5;
+  using Clock = std::chrono::steady_clock;
+  const std::vector<at::Tensor> live = state();
+  std::vector<at::Tensor> saved;
+  for (const at::Tensor& tensor : live) saved.push_back(tensor.detach().clone());
+  std::vector<double> times_ms;
+  for (int step = 0; step < kWarmUpSteps + kTimedSteps; ++step) {
+    begin_epoch(0);  // one batch again and again: there may be fewer than steps
+    step_.item();    // waits for the device
+    const auto began = Clock::now();
+    run();
+    step_.item();
+    if (step >= kWarmUpSteps)
+      times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - began).count());
+  }
+  for (size_t i = 0; i < live.size(); ++i) live[i].detach().copy_(saved[i]);
+  std::ranges::nth_element(times_ms, times_ms.begin() + kTimedSteps / 2);
+  return times_ms[kTimedSteps / 2];
+}
+
+void TrainStep::body() {
+  update(gradients());
+}
+
+at::Tensor TrainStep::gradients() {
+  batch_.deliver();
+  population_.move_amplitudes(step_, options_.batches_per_epoch);
+  const at::Tensor logits = population_.forward(batch_.images()[0], lanes::Mode::kTrain);
+  const at::Tensor losses =
+      lanes::lane_cross_entropy(logits, batch_.labels(), /*mask=*/{}, options_.label_smoothing);
+  std::vector<lanes::LaneParameter*> parameters;
+  for (const OptimizedGroup& each : optimizers_.groups())
+    parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());
+  lanes::lane_backward(loss_scale_ ? losses * loss_scale_->scales() : losses, parameters);
+
+  const c10::NoGradGuard no_grad;
+  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits.detach(), batch_.labels());
+  metrics_.add_scores(losses.detach(), hits.num_correct, hits.num_valid);
+  return losses.detach();
+}
+
+void TrainStep::update(const at::Tensor& losses) {
+  const c10::NoGradGuard no_grad;
+  // Written where they are read, by every group's optimiser: no copies in a step.
+  at::Tensor& rates = optimizers_.groups().front().optimizer->learning_rates;  // [L]: the host's come first
+  at::mul_out(rates, peak_rates_, schedule_.at(step_));
+  const at::Tensor is_sound = at::isfinite(losses);  // [L] bool
+  const at::Tensor unscale = loss_scale_ ? loss_scale_->inverse() : at::Tensor();
+  at::Tensor may_move;  // [L] bool: lanes that are updated
+  SeedNorms seed_norms(static_cast<size_t>(population_.num_slots()));
+  for (const OptimizedGroup& each : optimizers_.groups()) {
+    // An empty entry takes what lane 0 has, and is frozen.
+    const at::Tensor lanes = each.is_host() ? at::Tensor() : each.group.entries.clamp_min(0);  // [E] i64
+    const auto per_entry = [&](const at::Tensor& per_lane) {
+      return lanes.defined() ? per_lane.index_select(0, lanes) : per_lane;
+    };
+    if (unscale.defined()) lanes::scale_lane_gradients_(each.parameters, per_entry(unscale));
+    const at::Tensor norms = lanes::lane_gradient_norms(each.parameters);  // [E]
+    if (options_.clip_norm > 0) lanes::clip_lane_gradients_(each.parameters, norms, options_.clip_norm);
+    const at::Tensor has_gradients = at::isfinite(norms);
+    if (lanes.defined()) at::index_select_out(each.optimizer->learning_rates, rates, 0, lanes);
+    if (each.is_host()) {
+      metrics_.add_host_norms(norms);
+      may_move = is_active_.logical_and(is_sound).logical_and(has_gradients);
+      at::Tensor failed = may_move.logical_not();
+      if (loss_scale_) {
+        // What a lower scale may cure is left out and not flagged.
+        const at::Tensor overflows = is_active_.logical_and(is_sound).logical_and_(failed);
+        failed = failed.logical_and(overflows.logical_not().logical_or_(loss_scale_->is_smallest()));
+        metrics_.add_loss_scale(overflows, loss_scale_->scales());
+        loss_scale_->update(overflows.logical_not());
+      }
+      metrics_.add_non_finite(failed.logical_and(is_active_));
+      each.optimizer->step(may_move);
+    } else {
+      if (each.is_seed())
+        seed_norms[static_cast<size_t>(each.group.slot)].push_back({each.group.entries, norms});
+      each.optimizer->step(
+          per_entry(may_move).logical_and(has_gradients).logical_and_(each.group.frozen.logical_not()));
+    }
+  }
+  if (gathers_seed_norms_) metrics_.add_seed_norms(seed_norms);
+  batch_.advance();
+  step_.add_(1);
+}
+
+void TrainStep::visit_state(run::StateArchive& archive) {
+  archive.lane_tensor("sums", metrics_.sums(), /*axis=*/1);
+  archive.tensor("position", batch_.position());
+  if (archive.is_loading()) batch_.sync_position();
+  archive.tensor("step", step_);
+  archive.lane_tensor("peak_rates", peak_rates_);
+  archive.lane_tensor("is_active", is_active_);
+  if (loss_scale_) loss_scale_->visit_state(archive);
+  archive.value("steps_done", steps_done_);
+}
+
+std::vector<at::Tensor> TrainStep::state() {
+  std::vector<at::Tensor> tensors = population_.buffers();
+  for (const OptimizedGroup& each : optimizers_.groups()) {
+    for (const lanes::LaneParameter* parameter : each.parameters) {
+      tensors.push_back(parameter->value());
+      tensors.push_back(parameter->compute());
+    }
+    const auto& kept = each.optimizer->state();
+    tensors.insert(tensors.end(), kept.begin(), kept.end());
+  }
+  if (loss_scale_)
+    for (const at::Tensor& tensor : loss_scale_->state()) tensors.push_back(tensor);
+  tensors.insert(tensors.end(), {metrics_.sums(), batch_.position(), step_, population_.amplitudes()});
+  return tensors;
+}
+
+}  // namespace espalier::train

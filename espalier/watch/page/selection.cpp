@@ -1,0 +1,24 @@
+#include "espalier/watch/page/selection.h"
+
+namespace espalier::watch {
+
+std::vector<size_t> some_of(size_t count, size_t most) {
+  std::vector<size_t> chosen;
+  if (count <= most) {
+    for (size_t i = 0; i < count; ++i) chosen.push_back(i);
+  } else {
+    for (size_t i = 1; i <= most; ++i) chosen.push_back(i * count / most - 1);
+  }
+  return chosen;
+}
+
+std::map<int64_t, const LaneLine*> last_lines(const Lines& lines) {
+  std::map<int64_t, const LaneLine*> last;
+  for (const LaneLine* line : lines) {
+    const LaneLine*& kept = last[line->lane];
+    if (kept == nullptr || line->step >= kept->step) kept = line;
+  }
+  return last;
+}
+
+}  // namespace espalier::watch

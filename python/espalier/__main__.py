@@ -1,0 +1,91 @@
+"""`python -m espalier ...`: the program `espalier ...`, as one of the processes that torchrun, mpirun or srun started.
+
+It makes the process group once a job wants one, and enters the same C++ program as a library: same flags, same files.
+"""
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+from espalier.launch import LaunchError, launch_in
+
+LIBRARY = "libespalier_program.so"
+JOIN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_double, ctypes.POINTER(ctypes.c_char), ctypes.c_int)
+
+
+class CLaunch(ctypes.Structure):
+    """EspalierLaunch of espalier/cli/library.cpp."""
+
+    _fields_ = [("rank", ctypes.c_int), ("local_rank", ctypes.c_int), ("size", ctypes.c_int), ("agent_keeps_store", ctypes.c_int),
+                ("store_address", ctypes.c_char_p), ("join", JOIN)]
+
+
+def library_path():
+    """ESPALIER_LIBRARY; beside the package; where `cmake --install` puts it; in the checkout's build."""
+    if named := os.environ.get("ESPALIER_LIBRARY"):
+        if not Path(named).is_file():
+            raise LaunchError(f"ESPALIER_LIBRARY: there is no file '{named}'")
+        return Path(named)
+    package = Path(__file__).resolve().parent
+    places = [package, package.parent.parent / "build" / "release"]
+    if package.parent.parent.parent.name == "share":  # PREFIX/share/espalier/python/espalier
+        prefix = package.parents[3]
+        places += [prefix / "lib" / "espalier", *sorted(prefix.glob("lib*")), *sorted(prefix.glob("lib/*-linux-gnu"))]
+    for place in places:
+        if (place / LIBRARY).is_file():
+            return place / LIBRARY
+    raise LaunchError(f"{LIBRARY} is neither beside {package} nor in a build: build it (cmake --build --preset release --target "
+                      "espalier_program), or name it with ESPALIER_LIBRARY")
+
+
+def load_library():
+    path = library_path()
+    import torch  # noqa: F401: first, so that the library finds this torch
+
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise LaunchError(f"{path}: cannot be loaded beside torch {torch.__version__}: {error}; build it with this Python's torch") from None
+
+
+def enter(launch, arguments):
+    library = load_library()
+
+    def join(backend, limit_seconds, text, capacity):
+        try:
+            from espalier import group
+
+            answer, code = group.join(launch, backend.decode(), limit_seconds), 0
+        except LaunchError as error:
+            answer, code = str(error), 1
+        except Exception as error:  # ctypes would swallow it
+            answer, code = f"rank {launch.rank}: {type(error).__name__}: {error}", 1
+        data = answer.encode()[: capacity - 1] + b"\0"
+        ctypes.memmove(text, data, len(data))
+        return code
+
+    words = [b"espalier", *(os.fsencode(word) for word in arguments)]
+    argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+    told = CLaunch(launch.rank, launch.local_rank, launch.size, launch.agent_keeps_store, launch.store_address.encode(), JOIN(join))
+    return library.espalier_main(len(words), argv, ctypes.byref(told))
+
+
+def main():
+    # Before torch is loaded: threads that wait must not spin, and what c10d logs is said in our own sentences.
+    if "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    try:
+        code = enter(launch_in(), sys.argv[1:])
+    except LaunchError as error:
+        print(f"espalier: error: {error}", file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The group's threads may wait for ranks that are gone: nothing is left to be done in order.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+#include "espalier/data/delivery.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "espalier/core/error.h"
+#include "espalier/data/iterator.h"
+#include "tests/data/small_data.h"
+#include "tests/support/cuda.h"
+#include "tests/support/message.h"
+
+namespace espalier::data {
+namespace {
+
+using testing::image_spec;
+using testing::small_dataset;
+
+HostDataset two_fields() {
+  return small_dataset({image_spec(7, 6, 1), {"depth", SampleType::kU16, 5, 5, 3}}, 47, 10);
+}
+
+GatherIterator iterator_over(const std::shared_ptr<const ResidentDataset>& dataset, const char* device,
+                             PlanKind kind = PlanKind::kOwn) {
+  const PlanOptions plan{.kind = kind,
+                         .n_envs = 3,
+                         .batch_size_per_env = 5,
+                         .env_devices = std::vector<std::string>(3, device),
+                         .seed = 4};
+  return GatherIterator(IteratorOptions::training(plan, at::kFloat), {dataset}, Split::kTrain);
+}
+
+DeliveryOptions options_of(const GatherIterator& iterator, Ahead ahead) {
+  return {.fields = {0, 1}, .lanes = 3, .num_batches = iterator.length(), .ahead = ahead};
+}
+
+// What a step does with it.
+std::vector<at::Tensor> step(BatchDelivery& delivery) {
+  delivery.prepare();
+  delivery.deliver();
+  std::vector<at::Tensor> seen;
+  for (const at::Tensor& images : delivery.images()) seen.push_back(images.cpu().clone());
+  seen.push_back(delivery.labels().cpu().clone());
+  delivery.advance();
+  return seen;
+}
+
+void expect_same(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(at::equal(got[i], want[i])) << what << ", tensor " << i;
+}
+
+// Epochs in order, one twice, one begun and left in the middle, and one gone on with from a checkpoint.
+void expect_the_same_batches(BatchDelivery& got, BatchDelivery& want, int64_t num_batches) {
+  const void* const address = got.images()[0].const_data_ptr();
+  for (const int64_t epoch : {0, 1, 2, 2, 7, 8}) {
+    got.move_to(epoch);
+    want.move_to(epoch);
+    const int64_t taken = epoch == 7 ? 1 : num_batches;
+    for (int64_t batch = 0; batch < taken; ++batch)
+      expect_same(step(got), step(want),
+                  "epoch " + std::to_string(epoch) + ", batch " + std::to_string(batch));
+  }
+  const at::Tensor saved = at::tensor({5, 1}, at::kLong);
+  for (BatchDelivery* each : {&got, &want}) {
+    each->position().copy_(saved);
+    each->sync_position();
+  }
+  for (int64_t batch = 1; batch < num_batches; ++batch) expect_same(step(got), step(want), "resumed");
+  EXPECT_TRUE(at::equal(got.position().cpu(), want.position().cpu()));
+  EXPECT_EQ(got.images()[0].const_data_ptr(), address) << "a captured step reads one address";
+}
+
+TEST(BatchDelivery, DeliversTheSameBatchesMadeAheadOrInTheStep) {
+  const auto dataset = testing::resident(two_fields());
+  for (const PlanKind kind : {PlanKind::kOwn, PlanKind::kSplit}) {
+    GatherIterator iterator = iterator_over(dataset, "cpu", kind);
+    ASSERT_GT(iterator.length(), 2);
+    BatchDelivery ahead(iterator.gather_call(0), options_of(iterator, Ahead::kAlways));
+    BatchDelivery plain(iterator.gather_call(0), options_of(iterator, Ahead::kFromHostMemory));
+    expect_the_same_batches(ahead, plain, iterator.length());
+  }
+}
+
+TEST(BatchDelivery, DeliversWhatTheIteratorServes) {
+  const auto dataset = testing::resident(two_fields());
+  GatherIterator iterator = iterator_over(dataset, "cpu");
+  BatchDelivery delivery(iterator.gather_call(0), options_of(iterator, Ahead::kAlways));
+  delivery.move_to(3);
+  iterator.begin_epoch(3);
+  while (const auto batches = iterator.next_stacked()) {
+    const StackedBatch& want = batches->front();
+    expect_same(step(delivery), {want.fields[0], want.fields[1], want.labels}, "batch");
+  }
+}
+
+TEST(BatchDelivery, GoesOnIntoTheNextEpochByItself) {
+  const auto dataset = testing::resident(two_fields());
+  GatherIterator iterator = iterator_over(dataset, "cpu");
+  for (const Ahead ahead : {Ahead::kAlways, Ahead::kFromHostMemory}) {
+    BatchDelivery delivery(iterator.gather_call(0), options_of(iterator, ahead));
+    BatchDelivery middle(iterator.gather_call(0), options_of(iterator, ahead));
+    delivery.move_to(3);
+    middle.move_to(4, 1);
+    for (int64_t epoch = 3; epoch < 6; ++epoch) {
+      iterator.begin_epoch(static_cast<uint64_t>(epoch));
+      int64_t batch = 0;
+      while (const auto batches = iterator.next_stacked()) {
+        const StackedBatch& want = batches->front();
+        const std::vector<at::Tensor> tensors{want.fields[0], want.fields[1], want.labels};
+        EXPECT_TRUE(at::equal(delivery.position(), at::tensor({epoch, batch++}, at::kLong)));
+        expect_same(step(delivery), tensors, "walked");
+        if (epoch == 5 || (epoch == 4 && batch > 1)) expect_same(step(middle), tensors, "from the middle");
+      }
+    }
+    EXPECT_TRUE(at::equal(delivery.position(), at::tensor({6, 0}, at::kLong)));
+  }
+}
+
+TEST(BatchDelivery, RefusesMoreLanesThanThePlanServes) {
+  const auto dataset = testing::resident(two_fields());
+  GatherIterator iterator = iterator_over(dataset, "cpu");
+  DeliveryOptions options = options_of(iterator, Ahead::kAlways);
+  options.lanes = 4;
+  EXPECT_ERROR(BatchDelivery(iterator.gather_call(0), options), UsageError, "3 lanes of 4");
+}
+
+TEST(BatchDeliveryCuda, DeliversFromHostMemoryWhatTheDeviceHolds) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const HostDataset host = two_fields();
+  const c10::Device gpu(c10::kCUDA, 0);
+  ResidentConfig in_host{.validation = 0}, on_device{.validation = 0};
+  in_host.residency = WantedResidency::kHost;
+  on_device.residency = WantedResidency::kDevice;
+  const auto far = testing::resident(host, in_host, gpu), near = testing::resident(host, on_device, gpu);
+  ASSERT_EQ(far->residency, Residency::kHost);
+  GatherIterator far_iterator = iterator_over(far, "cuda"), near_iterator = iterator_over(near, "cuda");
+  BatchDelivery got(far_iterator.gather_call(0), options_of(far_iterator, Ahead::kFromHostMemory));
+  BatchDelivery want(near_iterator.gather_call(0), options_of(near_iterator, Ahead::kFromHostMemory));
+  expect_the_same_batches(got, want, far_iterator.length());
+}
+
+}  // namespace
+}  // namespace espalier::data

@@ -1,0 +1,265 @@
+#include "espalier/jobs/evaluate.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/error.h"
+#include "espalier/jobs/ppo.h"
+#include "espalier/jobs/saved/networks.h"
+#include "espalier/lanes/conv/choice.h"
+#include "espalier/train/memory/plan.h"
+#include "tests/support/cuda.h"
+#include "tests/support/message.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/control/small_ppo.h"
+
+namespace espalier::jobs {
+using namespace train;
+namespace {
+
+EvaluateConfig small_evaluation() {
+  EvaluateConfig options;
+  static_cast<EnvironmentConfig&>(options) = train::testing::small_ppo(2);
+  return options;
+}
+
+std::vector<ControllerScores> scores_of(const EvaluateConfig& options) {
+  return evaluate(options, train::testing::small_shards(train::testing::small_ppo(2)), {});
+}
+
+TEST(Evaluate, PlaysTheSameEpisodesUnderEveryController) {
+  EvaluateConfig options = small_evaluation();
+  options.controllers = {"none", "none", "random"};
+  options.episodes = 2;
+  const auto scores = scores_of(options);
+  ASSERT_EQ(scores.size(), 3u);
+  EXPECT_EQ(scores[0].accuracy.size(), 4u);
+  EXPECT_EQ(scores[0].accuracy, scores[1].accuracy);
+  EXPECT_EQ(scores[0].returns, scores[1].returns);
+  EXPECT_EQ(scores[1].gain_over(scores[0]).mean, 0);
+  EXPECT_EQ(scores[1].gain_over(scores[0]).half_width, 0);
+  EXPECT_EQ(scores[1].chance_over(scores[0]), 1);
+  for (const double added : scores[0].added) EXPECT_EQ(added, 0);
+  EXPECT_NE(scores[2].returns, scores[0].returns);
+  const std::vector<double>& returns = scores[2].returns;  // two episodes of two networks
+  const Interval by_hand = interval_of({(returns[0] + returns[1]) / 2, (returns[2] + returns[3]) / 2});
+  EXPECT_NEAR(scores[2].interval(returns).mean, by_hand.mean, 1e-12);
+  EXPECT_NEAR(scores[2].interval(returns).half_width, by_hand.half_width, 1e-9);
+}
+
+TEST(Evaluate, TestsDifferencesByTheMeansOfEpisodes) {
+  const ControllerScores none{.name = "none", .accuracy = {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}, .num_episodes = 3};
+  ControllerScores other = none;
+  other.accuracy = {0.4, 0.8, 0.5, 0.9, 0.6, 0.6};  // +0.1, +0.2, +0.1
+  EXPECT_DOUBLE_EQ(other.chance_over(none), 2.0 / 8);
+  other.num_episodes = 1;  // over networks: -0.1, 0.3, 0, 0.4, 0.1, 0.1
+  EXPECT_GT(other.chance_over(none), 2.0 / 64);
+}
+
+TEST(Evaluate, LoadsAPolicyThatLearnsNothingMore) {
+  const support::TemporaryFolder folder;
+  const std::string file = folder / "policy.safetensors";
+  PpoTrainer trainer(train::testing::small_ppo(2),
+                     train::testing::small_shards(train::testing::small_ppo(2)));
+  trainer.train_round();
+  trainer.save(file);
+  EvaluateConfig options = small_evaluation();
+  options.controllers = {"ppo:" + file, "ppo:" + file};
+  const auto drawn = scores_of(options);
+  EXPECT_EQ(drawn[0].returns, drawn[1].returns);
+  options.greedy = true;
+  const auto greedy = scores_of(options);
+  EXPECT_EQ(greedy[0].returns, greedy[1].returns);
+  EXPECT_NE(greedy[0].returns, drawn[0].returns);
+}
+
+EvaluateJob small_evaluate_job(const support::TemporaryFolder& folder, const std::string& device) {
+  EvaluateJob job{.run = {.run_dir = folder / "run"}};
+  EvaluateConfig& options = job.evaluate;
+  PopulationConfig& population = options.population;
+  population.source.synthetic_train = 60;
+  population.source.synthetic_test = 20;
+  population.source.synthetic_size = {8, 8};
+  population.lanes = 2;
+  population.epochs = 2;
+  population.batch = 9;
+  population.crop_pad = 1;
+  population.devices = {parse_device(device)};
+  options.controllers = {"none"};
+  options.episodes = 1;
+  return job;
+}
+
+TEST(Evaluate, ComparesEveryPairOfControllers) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"none", "random", "heuristic"};
+  job.evaluate.episodes = 2;
+  const EvaluateResult result = run_evaluate_job(job, {});
+  std::map<std::pair<std::string, std::string>, nlohmann::json> pairs;
+  std::ifstream in(folder / "run/metrics.jsonl");
+  for (std::string text; std::getline(in, text);)
+    if (const auto line = nlohmann::json::parse(text); line["kind"] == "compared")
+      pairs[{line["controller"], line["over"]}] = line;
+  EXPECT_EQ(pairs.size(), 3u);
+  const auto& line = pairs[{"heuristic", "random"}];
+  EXPECT_EQ(line["test_accuracy_difference"], result.scores[2].gain_over(result.scores[1]).mean);
+  EXPECT_EQ(line["test_accuracy_difference_p"], result.scores[2].chance_over(result.scores[1]));
+}
+
+TEST(Evaluate, DoesConvolutionsAsTheyWereChosen) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.population.convolutions = folder / "none.json";
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--convolutions", "none.json", "cannot be read");
+  job.evaluate.population.convolutions = folder / "convolutions.json";
+  std::ofstream(job.evaluate.population.convolutions) << R"({"a convolution": "lanes"})";
+  run_evaluate_job(job, {});
+#if ESPALIER_WITH_CUDA  // without it there is nothing to choose
+  EXPECT_TRUE(lanes::conv_choices().contains("a convolution"));
+#endif
+  lanes::set_conv_choices({});
+}
+
+TEST(Evaluate, WritesDownWhatItRanOnAndWarns) {
+  const support::TemporaryFolder folder;
+  const EvaluateJob job = small_evaluate_job(folder, "cpu");
+  std::vector<std::string> warnings;
+  EvaluateEvents events;
+  events.run.warned = [&](const std::string& text) { warnings.push_back(text); };
+  // Where the report belongs there is a folder: it cannot be written.
+  events.episode_done = [&](const EvaluatedEpisode&) {
+    std::filesystem::create_directories(folder / "run/report.html/in the way");
+  };
+  run_evaluate_job(job, events);
+  EXPECT_EQ(warnings.size(), 1u);
+  const auto environment = nlohmann::json::parse(std::ifstream(folder / "run/environment.json"));
+  EXPECT_EQ(environment["devices"], nlohmann::json::parse(R"([{"device": "cpu", "precision": "fp32"}])"));
+  EXPECT_EQ(environment["threads"], at::get_num_threads());
+}
+
+TEST(Evaluate, KeepsTheBestNetworkOfEveryControllerAndEpisode) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"none", "random"};
+  job.evaluate.episodes = 2;
+  job.evaluate.keep = folder / "kept";
+  const EvaluateResult result = run_evaluate_job(job, {});
+  const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
+  ASSERT_EQ(kept.size(), 4u);
+  for (const grow::GrownNetwork& network : kept) {
+    const grow::NetworkOrigin& origin = network.description.origin;
+    const bool is_first = origin.run.find("none") != std::string::npos;
+    const size_t episode = origin.run.ends_with("episode 2") ? 1 : 0;
+    EXPECT_EQ(origin.test_accuracy,
+              result.scores[is_first ? 0 : 1].accuracy[episode * 2 + static_cast<size_t>(origin.lane)]);
+    EXPECT_EQ(origin.epoch, 2);
+  }
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "kept", "no empty folder");
+}
+
+// A job in which a policy that learned nothing yet plants a good deal; writes the policy's file.
+EvaluateJob growing_job(const support::TemporaryFolder& folder, const std::string& policy) {
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  EvaluateConfig& options = job.evaluate;
+  options.population.host = "tiny";
+  options.population.epochs = 12;
+  options.population.gates.min_training_steps = 1;
+  options.population.embargo = 1;
+  options.episodes = 2;
+  PpoConfig learning;
+  static_cast<EnvironmentConfig&>(learning) = options;
+  learning.policy.encoder_size = learning.policy.hidden_size = 8;
+  PpoTrainer(learning, shards_of(learning, {})).save(policy);
+  return job;
+}
+
+TEST(Evaluate, ComparesAPolicyWithWhatItGrewAndWithWhatItDid) {
+  const support::TemporaryFolder folder;
+  const std::string policy = folder / "policy.safetensors";
+  EvaluateJob job = growing_job(folder, policy);
+  job.evaluate.controllers = {"none", "ppo:" + policy, "static", "replay"};
+  const EvaluateResult result = run_evaluate_job(job, {});
+  const ControllerScores &grown = result.scores[1], &fixed = result.scores[2], &replayed = result.scores[3];
+  const Recording recording = read_recording(folder / "run/recordings/2_ppo.jsonl");
+  EXPECT_EQ(recording.controller, "ppo:" + policy);
+  EXPECT_EQ(recording.networks.size(), 4u);
+  EXPECT_GT(interval_of(grown.added).mean, 0);
+  for (size_t i = 0; i < fixed.added.size(); ++i) {
+    EXPECT_LE(fixed.added[i], grown.added[i]);  // without what only learned beside it
+    EXPECT_EQ(fixed.kept[i], static_cast<double>(recording.networks[i].seeds.size()));
+  }
+  EXPECT_NE(replayed.returns, grown.returns);
+  EXPECT_EQ(grown.num_illegal, 0);
+
+  // The same from files, and from the run: every network its own schedule again.
+  Recording turned = recording;
+  std::ranges::rotate(turned.networks, turned.networks.end() - turned.lanes);
+  std::ofstream(folder / "turned.jsonl") << text_of(turned);
+  job.run.run_dir = folder / "again";
+  job.evaluate.controllers = {"replay:" + (folder / "turned.jsonl"), "static:" + (folder / "run")};
+  const EvaluateResult again = run_evaluate_job(job, {});
+  EXPECT_EQ(again.scores[0].accuracy, grown.accuracy);
+  EXPECT_EQ(again.scores[0].returns, grown.returns);
+  EXPECT_EQ(again.scores[0].num_illegal, 0);
+  EXPECT_EQ(again.scores[1].accuracy, fixed.accuracy);
+}
+
+TEST(Evaluate, RefusesRecordingsThatAreNotThereOrDoNotFit) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  const auto expect_refused = [&](const std::vector<std::string>& controllers, const std::string& part) {
+    job.evaluate.controllers = controllers;
+    EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, controllers.back(), part);
+  };
+  expect_refused({"none", "static"}, "put ppo:FILE before it");
+  expect_refused({"none", "replay:"}, "after the colon");
+  job.evaluate.controllers = {"none", "replay:nowhere.jsonl"};
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "'nowhere.jsonl'", "cannot be read");
+  expect_refused({"none", "static:" + folder.string()}, "0 policies");
+  job.evaluate.controllers = {"random"};
+  run_evaluate_job(job, {});
+  expect_refused({"none", "static:" + (folder / "run")}, "0 policies");
+  job.run.run_dir = folder / "longer";
+  job.evaluate.population.epochs = 3;
+  const std::string file = folder / "run/recordings/1_random.jsonl";
+  job.evaluate.controllers = {"replay:" + file};
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--episode-length 3", "--episode-length 2");
+  job.evaluate.controllers = {"static:" + file};
+  EXPECT_NO_THROW(run_evaluate_job(job, {}));
+}
+
+TEST(EvaluateCuda, KeepsTheAllocatorToItsCap) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cuda:0");
+  job.evaluate.population.device_memory = int64_t{4} << 30;
+  int num_episodes = 0;
+  EvaluateEvents events;
+  events.episode_done = [&](const EvaluatedEpisode&) {
+    num_episodes += 1;
+    EXPECT_THROW(at::empty({int64_t{5} << 30}, at::TensorOptions(at::kByte).device(at::kCUDA)),
+                 c10::OutOfMemoryError);
+  };
+  run_evaluate_job(job, events);
+  EXPECT_EQ(num_episodes, 1);
+  claim_device(at::Device("cuda:0"), int64_t{1} << 60);  // for the tests that follow: as good as none
+}
+
+TEST(Evaluate, RefusesNamesThatAreNoneAndFilesThatAreNoPolicies) {
+  EvaluateConfig options = small_evaluation();
+  options.controllers = {"none", "clever"};
+  EXPECT_ERROR(scores_of(options), UsageError, "--controllers", "'clever'", "heuristic");
+  options.controllers = {"ppo:nowhere.safetensors"};
+  EXPECT_ERROR(scores_of(options), Error, "nowhere.safetensors");
+}
+
+}  // namespace
+}  // namespace espalier::jobs

@@ -1,0 +1,154 @@
+#include "espalier/jobs/population.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "espalier/cli/flags/jobs.h"
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
+#include "tests/support/temporary_folder.h"
+
+namespace espalier::jobs {
+using namespace train;
+namespace {
+
+namespace fs = std::filesystem;
+
+class PopulationJobTest : public ::testing::Test {
+ protected:
+  PopulationJobTest() {
+    options_.source.synthetic_train = 60;
+    options_.source.synthetic_test = 20;
+    options_.source.synthetic_size = {8, 8};
+    options_.lanes = 2;
+    options_.epochs = 2;
+    options_.batch = 18;
+    options_.crop_pad = 1;
+    options_.devices = {parse_device("cpu")};
+    options_.controller = "random";
+    flags_.run.run_dir = folder_ / "run";
+  }
+
+  std::vector<nlohmann::json> metrics(const std::string& run) const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(fs::path(run) / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  support::TemporaryFolder folder_;
+  cli::PopulationFlags flags_;
+  PopulationConfig& options_ = flags_.population;
+};
+
+TEST_F(PopulationJobTest, WritesALineALaneAndOneForAllOfThem) {
+  const PopulationResult result = run_population_job(flags_.job(), {});
+  const auto lines = metrics(flags_.run.run_dir);
+  ASSERT_EQ(lines.size(), 2u * 3u + 3u);
+  EXPECT_EQ(lines[0]["lane"], 0);
+  EXPECT_EQ(lines[1]["lane"], 1);
+  EXPECT_EQ(lines[1]["outcome"], "trained");
+  EXPECT_EQ(lines[2]["lanes"], 2);
+  EXPECT_NEAR(lines[2]["train_loss"].get<double>(),
+              (lines[0]["train_loss"].get<double>() + lines[1]["train_loss"].get<double>()) / 2, 1e-12);
+  EXPECT_EQ(lines[5]["epoch"], 2);
+  EXPECT_EQ(lines[7]["test_accuracy"].get<double>(), result.tested[1].accuracy);
+  std::ifstream in(fs::path(flags_.run.run_dir) / "environment.json");
+  EXPECT_EQ(nlohmann::json::parse(in)["threads"], at::get_num_threads());
+}
+
+TEST_F(PopulationJobTest, GivesTheSameNumbersTwiceAndPutsTorchBackAsItWas) {
+  options_.deterministic = true;
+  std::vector<nlohmann::json> runs[2];
+  for (const int i : {0, 1}) {
+    flags_.run.run_dir = folder_ / std::to_string(i);
+    run_population_job(flags_.job(), {});
+    runs[i] = metrics(flags_.run.run_dir);
+    for (auto& line : runs[i])
+      for (const char* time : {"seconds", "time/capture_seconds"}) line.erase(time);
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+}
+
+TEST_F(PopulationJobTest, SaysWhatAnotherMemoryFormatCosts) {
+  options_.resident.memory_format = MemoryFormat::kContiguous;
+  std::vector<FormatComparison> told;
+  PopulationEvents events;
+  events.formats_compared = [&](const FormatComparison& compared) { told.push_back(compared); };
+  run_population_job(flags_.job(), events);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_GT(told[0].step_ms, 0);
+  ASSERT_TRUE(told[0].channels_last_ms);
+  EXPECT_GT(*told[0].channels_last_ms, 0);
+  const auto lines = metrics(flags_.run.run_dir);
+  ASSERT_EQ(lines.size(), 2u * 3u + 1u + 3u);
+  EXPECT_EQ(lines[3]["memory_format"], "contiguous");
+  EXPECT_EQ(lines[3]["time/step_ms"].get<double>(), told[0].step_ms);
+  EXPECT_EQ(lines[3]["time/channels_last_step_ms"].get<double>(), *told[0].channels_last_ms);
+}
+
+TEST_F(PopulationJobTest, ComparesNothingInChannelsLast) {
+  options_.epochs = 1;
+  PopulationEvents events;
+  events.formats_compared = [](const FormatComparison&) { FAIL(); };
+  run_population_job(flags_.job(), events);
+}
+
+TEST_F(PopulationJobTest, FailsWhereEveryLaneHadToBeRetired) {
+  options_.learning_rate = 100;
+  options_.weight_decay = 1;
+  options_.epochs = 40;
+  options_.controller = "none";
+  EXPECT_ERROR(run_population_job(flags_.job(), {}), Error, "every lane", "--learning-rate 100", "--clip");
+}
+
+TEST_F(PopulationJobTest, RefusesAHostThatTheImagesAreTooSmallFor) {
+  options_.host = "cifar_scale";
+  EXPECT_ERROR(run_population_job(flags_.job(), {}), Error, "8");
+}
+
+TEST_F(PopulationJobTest, RefusesConvolutionsThatAreNoRunsOwn) {
+  options_.convolutions = folder_ / "none.json";
+  EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "--convolutions", "none.json",
+               "cannot be read");
+  options_.convolutions = folder_ / "convolutions.json";
+  for (const char* text : {"not JSON", "[1]", "{\"forward\": 3}"}) {
+    std::ofstream(options_.convolutions) << text;
+    EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "--convolutions", "an object of strings");
+  }
+}
+
+TEST_F(PopulationJobTest, GivesOnTwoDevicesWhatItGivesOnOne) {
+  options_.lanes = 3;
+  options_.epochs = 6;
+  options_.embargo = 1;
+  const auto run_on = [&](size_t shards) {
+    options_.devices.assign(shards, parse_device("cpu"));
+    flags_.run.run_dir = folder_ / std::to_string(shards);
+    run_population_job(flags_.job(), {});
+    std::vector<nlohmann::json> lines = metrics(flags_.run.run_dir);
+    for (nlohmann::json& line : lines) line.erase("seconds");
+    return lines;
+  };
+  const auto one = run_on(1), two = run_on(2);
+  EXPECT_EQ(one, two);
+  EXPECT_TRUE(std::ranges::any_of(one, [](const nlohmann::json& line) { return line.contains("action"); }));
+  EXPECT_EQ(
+      nlohmann::json::parse(std::ifstream(fs::path(flags_.run.run_dir) / "environment.json"))["devices"],
+      nlohmann::json::parse(R"([{"device": "cpu", "precision": "fp32"}])"))
+      << "each once";
+}
+
+TEST_F(PopulationJobTest, RefusesMoreDevicesThanLanes) {
+  options_.devices = {parse_device("cpu"), parse_device("cpu"), parse_device("cpu")};
+  EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "--devices cpu,cpu,cpu", "--lanes 2");
+}
+
+}  // namespace
+}  // namespace espalier::jobs

@@ -1,0 +1,134 @@
+#include "espalier/jobs/saved/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "espalier/cli/flags/jobs.h"
+#include "espalier/core/error.h"
+#include "espalier/jobs/saved/networks.h"
+#include "espalier/train/control/policy_file.h"
+#include "tests/support/finished_run.h"
+#include "tests/support/message.h"
+#include "tests/support/temporary_folder.h"
+
+namespace espalier::jobs {
+using namespace train;
+namespace {
+
+class SavedPolicyTest : public ::testing::Test {
+ protected:
+  SavedPolicyTest() {
+    cli::PpoFlags flags;
+    flags.ppo.population = networks();
+    flags.ppo.population.plan = data::PlanKind::kSplit;
+    flags.ppo.population.lanes = 2;
+    flags.ppo.rounds = 1;
+    flags.ppo.slots = {"r0c0", "r0c1"};
+    flags.ppo.max_seeds = 2;
+    flags.ppo.policy.encoder_size = 8;
+    flags.ppo.policy.hidden_size = 8;
+    flags.run.run_dir = folder_ / "ppo";
+    flags.save = policy_;
+    run_ppo_job(flags.job(), {});
+  }
+
+  static PopulationConfig networks() {
+    PopulationConfig options;
+    options.source.synthetic_train = 60;
+    options.source.synthetic_test = 20;
+    options.source.synthetic_size = {8, 8};
+    options.lanes = 3;
+    options.epochs = 6;
+    options.batch = 9;
+    options.crop_pad = 1;
+    options.embargo = 1;
+    options.devices = {parse_device("cpu")};
+    return options;
+  }
+
+  PopulationJob job(const std::function<void(PopulationConfig&)>& change = {}) {
+    cli::PopulationFlags flags;
+    flags.population = networks();
+    flags.population.controller = "ppo:" + policy_;
+    if (change) change(flags.population);
+    flags.run.run_dir = folder_ / "run";
+    flags.run.checkpoint_minutes = 0;
+    return flags.job();
+  }
+
+  support::TemporaryFolder folder_;
+  std::string policy_ = folder_ / "policy.safetensors";
+};
+
+TEST_F(SavedPolicyTest, GrowsNewNetworksWithinItsSlots) {
+  run_population_job(job(), {});
+  int planted = 0;
+  std::ifstream metrics(folder_ / "run/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);)
+    if (line.find("GERMINATE") != line.npos) planted += 1;
+  EXPECT_GT(planted, 0);
+  for (const grow::GrownNetwork& network : saved_networks(folder_ / "run"))
+    for (const grow::SeedDescription& seed : network.description.seeds)
+      EXPECT_TRUE(seed.slot == "r0c0" || seed.slot == "r0c1") << seed.slot;
+}
+
+TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.epochs = 7; }), {}), UsageError,
+               "--epochs 7", policy_, "learned with 6", "give --epochs 6");
+  EXPECT_ERROR(run_population_job(
+                   job([](PopulationConfig& options) { options.gates.mode = grow::GateMode::kStrict; }), {}),
+               UsageError, "--gates strict", "give --gates permissive");
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.embargo = 2; }), {}),
+               UsageError, "--embargo 2", "give --embargo 1");
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.controller = "ppo"; }), {}),
+               UsageError, "--controller", "ppo:FILE", "'ppo'");
+  EvaluateConfig evaluated;
+  evaluated.population = networks();
+  evaluated.controllers = {"ppo:" + policy_};
+  evaluated.slots = {"r0c0", "r0c1"};
+  const auto refused = [&] { return evaluate(evaluated, shards_of(evaluated, {}), {}); };
+  EXPECT_ERROR(refused(), UsageError, "--max-seeds 3", "learned with 2");
+  evaluated.max_seeds = 2;
+  evaluated.parameter_budget = 2;
+  EXPECT_ERROR(refused(), UsageError, "--parameter-budget 2", "learned with 1");
+  evaluated.parameter_budget = 1;
+  evaluated.slots = {"r0c0"};
+  EXPECT_ERROR(refused(), UsageError, "--slots r0c0", "give --slots r0c0,r0c1");
+  evaluated.slots = {};
+  evaluated.population.host = "cifar_deep";
+  EXPECT_ERROR(refused(), UsageError, "--host cifar_deep", "learned on r0c0");
+}
+
+// Files from before their terms were kept.
+TEST_F(SavedPolicyTest, IsComparedInWhatItsFileHas) {
+  TensorFile file = read_tensors(policy_);
+  for (const char* key : {"blueprints", "host_slots", "planted_slots", "max_seeds", "parameter_budget",
+                          "gates", "embargo", "episode_length", "batches_per_step"})
+    EXPECT_EQ(file.metadata.erase(key), 1u) << key;
+  write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
+  run_population_job(job([](PopulationConfig& options) { options.epochs = 3; }), {});
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.host = "cifar_deep"; }), {}),
+               UsageError, "--host cifar_deep", "8 slots", "hosts with 6");
+}
+
+TEST_F(SavedPolicyTest, GoesOnExactlyWhereTheRunWasStopped) {
+  run_population_job(job(), {});
+  const auto want = support::finished_run(folder_ / "run");
+  // From every checkpoint that is left, the newest of which is the end.
+  cli::PopulationFlags flags;
+  flags.population = job().population;
+  flags.run.run_dir = folder_ / "other";
+  flags.run.checkpoint_minutes = 0;
+  flags.run.keep_checkpoints = 1000;
+  run_population_job(flags.job(), {});
+  flags.run.resume = folder_ / "other/checkpoints/000000000009";
+  flags.run.run_dir.clear();
+  run_population_job(flags.job(), {});
+  support::expect_same_run(support::finished_run(folder_ / "other"), want, "resumed in the second epoch");
+}
+
+}  // namespace
+}  // namespace espalier::jobs

@@ -1,0 +1,96 @@
+#include "espalier/lanes/head/linear.h"
+
+#include "espalier/lanes/optim/gradients.h"
+#include "tests/lanes/compare.h"
+#include "tests/support/cuda.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::Dice;
+using testing::Layer;
+using testing::random_lanes;
+using testing::Tensors;
+
+Layer linear_layer(int64_t lanes, int64_t batch, int64_t in, int64_t out, bool has_bias) {
+  return {.stacked = [](const Tensors& t) { return lane_linear(t[0], t[1], t[2]); },
+          .torch =
+              [](const Tensors& t) {
+                return at::linear(t[0], t[1], t[2].defined() ? std::optional(t[2]) : std::nullopt);
+              },
+          .inputs = {random_lanes({lanes, batch, in}), random_lanes({lanes, out, in}),
+                     has_bias ? random_lanes({lanes, out}) : at::Tensor()}};
+}
+
+void expect_linear_contracts() {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    testing::expect_contracts(linear_layer(dice.roll(1, 5), dice.roll(1, 40), dice.roll(1, 40),
+                                           dice.roll(1, 12), dice.roll(0, 1) == 1));
+  }
+}
+
+TEST(LaneLinear, EqualsTorchLaneByLaneOverRandomShapes) {
+  expect_linear_contracts();
+}
+
+TEST(LaneLinearCuda, EqualsTorchLaneByLaneOverRandomShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_linear_contracts();
+  testing::expect_contracts(linear_layer(3, 512, 128, 10, true));
+}
+
+void expect_narrow_meets_wide() {
+  torch::manual_seed(2);
+  const at::Tensor x =
+      testing::stacked_copy(random_lanes({3, 33, 40}), at::kBFloat16).set_requires_grad(true);
+  const at::Tensor weight =
+      testing::stacked_copy(random_lanes({3, 7, 40}), at::kFloat).set_requires_grad(true);
+  const at::Tensor bias = testing::stacked_copy(random_lanes({3, 7}), at::kFloat).set_requires_grad(true);
+  const at::Tensor grad = testing::stacked_copy(random_lanes({3, 33, 7}), at::kFloat);
+  const at::Tensor out = lane_linear(x, weight, bias);
+  EXPECT_EQ(out.scalar_type(), at::kFloat);
+  const at::Tensor want = at::baddbmm(bias.unsqueeze(1), x.to(at::kFloat), weight.transpose(1, 2));
+  EXPECT_LE(testing::distance(out, want), 1e-5 * testing::largest(want));
+  const auto ours = torch::autograd::grad({out}, {x, weight, bias}, {grad});
+  const auto theirs = torch::autograd::grad({want}, {x, weight, bias}, {grad});
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_LE(testing::distance(ours[i], theirs[i]), (i == 0 ? 0x1p-7 : 1e-5) * testing::largest(theirs[i]));
+}
+
+TEST(LaneLinear, TakesNarrowValuesWithMasters) {
+  expect_narrow_meets_wide();
+}
+
+TEST(LaneLinearCuda, TakesNarrowValuesWithMasters) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_narrow_meets_wide();
+}
+
+TEST(LaneLinear, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
+  testing::expect_same_alone(linear_layer(5, 512, 128, 10, true));
+}
+
+TEST(LaneLinear, GivesItsParametersGradientsInTheirLayout) {
+  LaneLinear linear({.lanes = 2, .in_features = 3, .out_features = 4}, at::kFloat);
+  const void* before = linear.weight.gradient().data_ptr();
+  lane_backward(linear.forward(at::ones({2, 5, 3})).sum({1, 2}), without_names(linear.parameters()));
+  EXPECT_EQ(linear.weight.gradient().data_ptr(), before);
+  EXPECT_TRUE(at::equal(linear.weight.gradient(), at::full({2, 4, 3}, 5.0)));
+  EXPECT_TRUE(at::equal(linear.bias.gradient(), at::full({2, 4}, 5.0)));
+}
+
+TEST(LaneLinear, NamesTheArgumentThatItRefuses) {
+  const at::Tensor x = random_lanes({2, 3, 4}), weight = random_lanes({2, 5, 4});
+  EXPECT_ERROR(lane_linear(x[0], weight, {}), c10::Error, "x", "[L,B,I]", "[3, 4]");
+  EXPECT_ERROR(lane_linear(x, random_lanes({2, 5, 3}), {}), c10::Error, "weight", "[2,O,4]");
+  EXPECT_ERROR(lane_linear(x, weight, random_lanes({2, 4})), c10::Error, "bias", "[2, 5]", "[2, 4]");
+  EXPECT_ERROR(lane_linear(x, weight.to(at::kLong), {}), c10::Error, "weight", "floats", "Long");
+}
+
+}  // namespace
+}  // namespace espalier::lanes

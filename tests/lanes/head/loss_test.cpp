@@ -1,0 +1,118 @@
+#include "espalier/lanes/head/loss.h"
+
+#include "tests/lanes/compare.h"
+#include "tests/support/cuda.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::Dice;
+using testing::Layer;
+using testing::random_lanes;
+using testing::random_mask;
+using testing::Tensors;
+namespace F = torch::nn::functional;
+
+at::Tensor random_labels(int64_t lanes, int64_t batch, int64_t classes) {
+  at::Tensor labels = at::randint(classes, {lanes, batch}, at::kLong);
+  labels.slice(1, 1).masked_fill_(at::rand({lanes, batch - 1}) < 0.2, -100);
+  return labels.to(testing::test_device());
+}
+
+// Inputs: logits, labels, mask. torch knows -100 alone, so the mask is written into the labels.
+Layer loss_layer(int64_t lanes, int64_t batch, int64_t classes, double smoothing, bool masked) {
+  return {
+      .stacked = [=](const Tensors& in) { return lane_cross_entropy(in[0], in[1], in[2], smoothing); },
+      .torch =
+          [=](const Tensors& in) {
+            const at::Tensor labels = in[2].defined() ? in[1].masked_fill(in[2].logical_not(), -100) : in[1];
+            return F::cross_entropy(in[0], labels, F::CrossEntropyFuncOptions().label_smoothing(smoothing));
+          },
+      .inputs = {random_lanes({lanes, batch, classes}) * 3, random_labels(lanes, batch, classes),
+                 masked ? random_mask(lanes, batch, 1) : at::Tensor()}};
+}
+
+void expect_loss_contracts() {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    const Layer layer = loss_layer(dice.roll(1, 5), dice.roll(1, 20), dice.roll(2, 12),
+                                   dice.roll(0, 1) ? 0.1 : 0.0, dice.roll(0, 1) == 1);
+    testing::expect_equals_torch(layer);
+    testing::expect_same_alone(layer);
+    testing::expect_isolated(layer);
+  }
+}
+
+TEST(LaneCrossEntropy, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  expect_loss_contracts();
+}
+
+TEST(LaneCrossEntropyCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_loss_contracts();
+}
+
+TEST(LaneAccuracyCuda, CountsAsTheCpuDoes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  torch::manual_seed(3);
+  for (const int64_t classes : {1, 2, 10, 33, 100}) {
+    const at::Tensor logits = at::randn({3, 70, classes}).round(), labels = random_labels(3, 70, classes);
+    const at::Tensor mask = random_mask(3, 70, 1);
+    logits[1][5][0] = std::numeric_limits<float>::quiet_NaN();
+    const LaneAccuracy want = lane_accuracy(logits, labels, mask);
+    const LaneAccuracy got = lane_accuracy(logits.to(at::kCUDA), labels.to(at::kCUDA), mask.to(at::kCUDA));
+    EXPECT_TRUE(at::equal(got.num_correct.cpu(), want.num_correct)) << classes;
+    EXPECT_TRUE(at::equal(got.num_valid.cpu(), want.num_valid)) << classes;
+  }
+}
+
+TEST(LaneCrossEntropy, HasTheGradientsOfFiniteDifferences) {
+  torch::manual_seed(5);
+  for (const double smoothing : {0.0, 0.2})
+    testing::expect_finite_differences(loss_layer(2, 4, 3, smoothing, true));
+}
+
+TEST(LaneCrossEntropy, IsZeroForALaneWithoutSamples) {
+  at::Tensor labels = at::zeros({3, 4}, at::kLong), mask = at::ones({3, 4}, at::kBool);
+  labels[0].fill_(-100);
+  mask[1].fill_(false);
+  at::Tensor logits = at::randn({3, 4, 5});
+  logits[1].fill_(std::numeric_limits<double>::quiet_NaN());
+  logits.set_requires_grad(true);
+  const at::Tensor loss = lane_cross_entropy(logits, labels, mask, 0.1);
+  loss.sum().backward();
+  for (const int64_t lane : {0, 1}) {
+    EXPECT_EQ(loss[lane].item<float>(), 0);
+    EXPECT_TRUE(at::equal(logits.grad()[lane], at::zeros({4, 5})));
+  }
+  EXPECT_GT(loss[2].item<float>(), 0);
+}
+
+TEST(LaneCrossEntropy, NamesTheArgumentThatItRefuses) {
+  const at::Tensor logits = at::randn({2, 3, 4}), labels = at::zeros({2, 3}, at::kLong);
+  EXPECT_ERROR(lane_cross_entropy(logits[0], labels), c10::Error, "logits", "[L,B,K]", "[3, 4]");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels.to(at::kInt)), c10::Error, "labels", "int64", "Int");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels.slice(1, 1)), c10::Error, "labels", "[2, 3]", "[2, 2]");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, labels), c10::Error, "mask", "bool", "Long");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, 1.5), c10::Error, "label_smoothing", "1.5");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels + 4), c10::Error, "4");  // a label beyond the classes
+}
+
+TEST(LaneAccuracy, CountsValidSamplesThatAreRight) {
+  const at::Tensor logits = at::eye(3).unsqueeze(0).repeat({2, 1, 1});  // row i says class i
+  const at::Tensor labels = at::tensor({0, 1, 0, 0, -100, 2}, at::kLong).view({2, 3});
+  at::Tensor mask = at::ones({2, 3}, at::kBool);
+  const LaneAccuracy all = lane_accuracy(logits, labels, mask);
+  EXPECT_TRUE(at::equal(all.num_correct, at::tensor({2, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(all.num_valid, at::tensor({3, 2}, at::kLong)));
+  mask[0][0] = false;
+  const LaneAccuracy fewer = lane_accuracy(logits, labels, mask);
+  EXPECT_TRUE(at::equal(fewer.num_correct, at::tensor({1, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(fewer.num_valid, at::tensor({2, 2}, at::kLong)));
+}
+
+}  // namespace
+}  // namespace espalier::lanes

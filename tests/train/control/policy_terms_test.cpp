@@ -1,0 +1,43 @@
+#include "espalier/train/control/policy_terms.h"
+
+#include <gtest/gtest.h>
+
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
+
+namespace espalier::train {
+namespace {
+
+PolicyTerms some_terms() {
+  return {.blueprints = {{"noop", "conv"}},
+          .host_slots = {{"r0c0", "r1c0"}},
+          .planted_slots = {{"r1c0"}},
+          .max_seeds = 3,
+          .parameter_budget = 0.1,
+          .gates = "strict",
+          .embargo = 5,
+          .episode_length = 25,
+          .batches_per_step = 0};
+}
+
+TEST(PolicyTerms, ComeBackFromMetadata) {
+  EXPECT_EQ(policy_terms(metadata_of(some_terms()), "file"), some_terms());
+}
+
+TEST(PolicyTerms, AreMissingInAFileFromBeforeTheyWereKept) {
+  EXPECT_EQ(policy_terms({{"kind", "espalier.policy"}}, "file"), PolicyTerms{});
+}
+
+TEST(PolicyTerms, RefuseWhatIsNone) {
+  for (const auto& [key, text] :
+       {std::pair{"blueprints", "a,,b"}, std::pair{"host_slots", ""}, std::pair{"max_seeds", "0"},
+        std::pair{"parameter_budget", "-1"}, std::pair{"parameter_budget", "nan"}, std::pair{"gates", "open"},
+        std::pair{"episode_length", "ten"}}) {
+    Metadata metadata = metadata_of(some_terms());
+    metadata[key] = text;
+    EXPECT_ERROR(policy_terms(metadata, "file"), Error, "'file'", fmt::format("'{}'", key));
+  }
+}
+
+}  // namespace
+}  // namespace espalier::train

@@ -1,0 +1,237 @@
+// The plan of a population against the tensors that a trainer really has. The CPU shows what can be counted;
+// MemoryPlanCuda shows the whole.
+#include "espalier/train/memory/population.h"
+#include "espalier/grow/host/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "espalier/jobs/ppo.h"
+#include "tests/grow/grown.h"
+#include "tests/support/peak_memory.h"
+#include "tests/train/control/small_ppo.h"
+
+namespace espalier::train {
+namespace {
+
+using testing::small_options;
+using testing::small_ppo;
+using testing::small_setup;
+
+int64_t bytes_of(const MemoryPlan& plan, const std::string& what) {
+  for (const MemoryPart& part : plan.parts)
+    if (part.what == what) return part.bytes;
+  return 0;
+}
+
+// Tensors that may share memory: each storage once.
+class Storages {
+ public:
+  void add(const at::Tensor& tensor) {
+    if (tensor.defined() && seen_.insert(tensor.storage().data()).second)
+      bytes_ += static_cast<int64_t>(tensor.storage().nbytes());
+  }
+  void add(const lanes::LaneParameter& parameter) {
+    for (const at::Tensor& tensor : {parameter.storage(), parameter.gradient(), parameter.compute()})
+      add(tensor);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::set<const void*> seen_;
+  int64_t bytes_ = 0;
+};
+
+PopulationNeeds needs_for(const PopulationConfig& options, const ShardSetup& setup) {
+  return {.options = options,
+          .host = setup.shape,
+          .blueprints = setup.blueprints,
+          .data = {setup.dataset->bytes(), setup.dataset->residency},
+          .device = setup.dataset->device};
+}
+
+void plant(testing::OneShard& trainer, int32_t blueprint, BlendOperator blend) {
+  grow::Lifecycle& life = trainer.lifecycle();
+  for (int64_t lane = 0; lane < life.num_lanes(); ++lane) {
+    life.reset_lane(lane);
+    for (int64_t slot = 0; slot < trainer.population().num_slots(); ++slot)
+      ASSERT_TRUE(life.germinate(lane, slot, {.blueprint = blueprint, .blend_operator = blend}).passed());
+  }
+}
+
+class PopulationMemory : public ::testing::TestWithParam<Precision> {};
+
+TEST_P(PopulationMemory, CountsWeightsOptimiserBatchesAndSnapshotsToTheByte) {
+  PopulationConfig options = small_options(3);
+  options.precision = GetParam();
+  testing::OneShard trainer(options, small_setup(options));
+  const MemoryPlan plan = population_parts(needs_for(options, trainer.setup()));
+
+  Storages weights, optimizer, batch;
+  for (const lanes::NamedParameter& named : trainer.population().host().parameters())
+    weights.add(*named.parameter);
+  for (const grow::Host::Buffer& buffer : trainer.population().host().buffers()) weights.add(buffer.tensor);
+  const lanes::LaneSGD& sgd = *trainer.step().optimizers().groups().front().optimizer;
+  for (const at::Tensor& tensor : sgd.state()) optimizer.add(tensor);
+  optimizer.add(sgd.learning_rates);
+  optimizer.add(sgd.frozen);
+  batch.add(trainer.step().batch().images()[0]);
+  batch.add(trainer.step().batch().labels());
+  EXPECT_EQ(bytes_of(plan, "hosts: weights and gradients"), weights.bytes());
+  EXPECT_EQ(bytes_of(plan, "hosts: optimiser"), optimizer.bytes());
+  EXPECT_EQ(bytes_of(plan, "batches of training"), batch.bytes());
+  EXPECT_EQ(bytes_of(plan, "last good state of every lane"), trainer.snapshots().bytes());
+  EXPECT_EQ(bytes_of(plan, "data"), trainer.setup().dataset->bytes());
+}
+
+TEST_P(PopulationMemory, CountsSeedsOfEveryBlueprintAndSlotToTheByte) {
+  PopulationConfig options = small_options(3);
+  options.precision = GetParam();
+  testing::OneShard trainer(options, small_setup(options));
+  PopulationNeeds needs = needs_for(options, trainer.setup());
+  needs.growth.emplace();
+  const MemoryPlan plan = population_parts(needs);
+
+  Storages weights, optimizer;
+  std::set<std::string> groups;
+  for (const std::string& name : trainer.population().blueprints().names()) {
+    if (name == "noop") continue;
+    plant(trainer, trainer.population().blueprints().index_of(name), BlendOperator::kGate);
+    trainer.lifecycle().begin_epoch();
+    trainer.step().sync_groups(trainer.population().apply(trainer.lifecycle().states()));
+    for (const OptimizedGroup& group : trainer.step().optimizers().groups()) {
+      if (group.is_host()) continue;
+      groups.insert(group.group.name);
+      for (const lanes::LaneParameter* parameter : group.parameters) weights.add(*parameter);
+      for (const at::Tensor& tensor : group.optimizer->state()) optimizer.add(tensor);
+      optimizer.add(group.optimizer->learning_rates);
+      optimizer.add(group.optimizer->frozen);
+    }
+  }
+  EXPECT_EQ(groups.size(), 3u * 7u * 2u) << "slots, blueprints, seeds and gates";
+  EXPECT_EQ(bytes_of(plan, "seeds of every blueprint and slot: weights and gradients"), weights.bytes());
+  EXPECT_EQ(bytes_of(plan, "seeds of every blueprint and slot: optimiser"), optimizer.bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, PopulationMemory, ::testing::Values(Precision::kFp32, Precision::kBf16));
+
+TEST(PopulationMemoryPlan, CountsTheSnapshotsOfLanesThatHaveGrown) {
+  const PopulationConfig options = small_options(3);
+  testing::OneShard trainer(options, small_setup(options));
+  PopulationNeeds needs = needs_for(options, trainer.setup());
+  needs.growth.emplace();
+  plant(trainer, trainer.population().blueprints().index_of("conv_heavy"), BlendOperator::kGate);
+  trainer.train_epoch();
+  EXPECT_EQ(bytes_of(population_parts(needs), "last good state of every lane"), trainer.snapshots().bytes());
+  needs.on_failure = OnFailure::kRetire;
+  EXPECT_EQ(bytes_of(population_parts(needs), "last good state of every lane"), 0);
+}
+
+TEST(PopulationMemoryPlan, GrowsWithWhatMayGrow) {
+  const PopulationConfig options = small_options(4);
+  PopulationNeeds needs = needs_for(options, small_setup(options));
+  const auto bytes = [&] { return population_parts(needs).total_bytes(); };
+  const int64_t bare = bytes();
+  needs.growth = GrowthLimits{.max_seeds = 1};
+  const int64_t one = bytes();
+  needs.growth->max_seeds = 2;
+  const int64_t two = bytes();
+  needs.growth.emplace();
+  const int64_t all = bytes();
+  EXPECT_LT(bare, one);
+  EXPECT_LT(one, two);
+  EXPECT_LT(two, all);
+  needs.growth->enabled_slots = {false, false, true};
+  EXPECT_LT(bytes(), one) << "the smallest slot alone";
+}
+
+TEST(PopulationMemoryPlan, GrowsWithLanesAndBatchAndNamesItsParts) {
+  PopulationNeeds needs;
+  needs.host = grow::hosts().at("cifar_baseline").cnn;
+  needs.data.bytes = 1000;
+  const auto total = [&](int64_t lanes, int64_t batch, const char* controller) {
+    needs.options.lanes = lanes;
+    needs.options.batch = batch;
+    needs.options.controller = controller;
+    return job_parts(needs, needs_of(needs.options)).total_bytes();
+  };
+  EXPECT_GT(total(8, 64, "none"), total(4, 64, "none"));
+  EXPECT_GT(total(8, 128, "none"), total(8, 64, "none"));
+  EXPECT_GT(total(8, 64, "random"), total(8, 64, "none"));
+  EXPECT_EQ(population_parts(needs).parts.front().bytes, 1000);
+  EXPECT_EQ(population_parts(needs).parts.front().what, "data");
+}
+
+TEST(PopulationMemoryPlan, PutsDataWhereItStays) {
+  const PopulationConfig options = small_options(2);
+  PopulationNeeds needs = needs_for(options, small_setup(options));
+  const int64_t on_device = population_parts(needs).total_bytes();
+  needs.data.residency = data::Residency::kHost;
+  const MemoryPlan plan = population_parts(needs);
+  EXPECT_EQ(plan.total_bytes(), on_device - needs.data.bytes);
+  EXPECT_EQ(plan.bytes_in(MemoryPlace::kHost), needs.data.bytes);
+}
+
+TEST(PopulationMemoryPlan, FindsWhatFitsWhileOneMoreDoesNot) {
+  PopulationNeeds needs;
+  needs.host = grow::hosts().at("cifar_baseline").cnn;
+  needs.device = at::Device(at::kCUDA, 0);
+  needs.growth.emplace();
+  const auto with_lanes = [&](int64_t lanes) {
+    needs.options.lanes = lanes;
+    return job_parts(needs, {.growth = needs.growth}).total_bytes();
+  };
+  constexpr int64_t kBudget = int64_t{20} << 30;
+  const int64_t lanes = largest_fitting(with_lanes, kBudget, 4096);
+  EXPECT_GT(lanes, 4);
+  EXPECT_LE(with_lanes(lanes), kBudget);
+  EXPECT_GT(with_lanes(lanes + 1), kBudget);
+}
+
+PolicyOptions small_policy(const PpoConfig& options) {
+  const ShardSetup setup = small_setup(options.population);
+  return policy_options(options, options.policy, space_of(setup));
+}
+
+TEST(PolicyMemory, CountsWeightsMomentsAndRolloutToTheByte) {
+  PpoConfig options = small_ppo(3);
+  options.policy.encoder_size = 24;
+  const PolicyOptions policy = small_policy(options);
+  PolicyController controller(policy);
+  Storages weights, rollout;
+  for (const NamedTensor& named : controller.network().parameters()) weights.add(named.tensor);
+  for (const NamedTensor& named : controller.acting().rollout().named_tensors()) rollout.add(named.tensor);
+  const MemoryPlan plan = policy_parts(policy, PolicyUse::kLearns);
+  EXPECT_EQ(bytes_of(plan, "policy: weights and moments"), 3 * weights.bytes());
+  EXPECT_EQ(bytes_of(plan, "policy: rollout"), rollout.bytes());
+}
+
+// The same operators run on a GPU: what they keep is the same.
+TEST(PolicyMemory, PlansAnUpdateWithinAFewPercent) {
+  struct Case {
+    int64_t lanes, epochs, encoder, hidden, minibatches;
+  };
+  for (const Case& sizes : {Case{16, 33, 256, 256, 1}, Case{16, 33, 256, 256, 4}, Case{16, 65, 512, 64, 1},
+                            Case{16, 65, 64, 256, 1}, Case{4, 5, 256, 256, 1}, Case{32, 33, 16, 16, 1}}) {
+    PpoConfig options = small_ppo(sizes.lanes);
+    options.population.epochs = sizes.epochs;
+    options.policy.encoder_size = sizes.encoder;
+    options.policy.hidden_size = sizes.hidden;
+    options.policy.minibatches = sizes.minibatches;
+    const PolicyOptions policy = small_policy(options);
+    PolicyController controller(policy);
+    controller.begin_episode(0);
+    controller.update(0);
+    const int64_t used = support::peak_bytes_of([&] { controller.update(0); });
+    const int64_t planned = bytes_of(policy_parts(policy, PolicyUse::kLearns), "activations of the policy");
+    EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(used), 1, 0.15)
+        << "planned " << planned << ", used " << used << ", lanes " << sizes.lanes << ", epochs "
+        << sizes.epochs << ", encoder " << sizes.encoder << ", hidden " << sizes.hidden << ", minibatches "
+        << sizes.minibatches << ", weights "
+        << bytes_of(policy_parts(policy, PolicyUse::kLearns), "policy: weights and moments") / 3;
+  }
+}
+
+}  // namespace
+}  // namespace espalier::train

@@ -1,0 +1,175 @@
+#include "espalier/train/population/governor.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/support/cuda.h"
+
+namespace espalier::train {
+namespace {
+
+// 200 samples of ten classes: guessing is below 16.4 %, having learned above 29.1 %.
+constexpr GuessingLevel kTenClasses{.accuracy = 0.1, .num_samples = 200};
+
+struct Shown {
+  double train_loss = 1;
+  double validation_loss = 1;
+  double accuracy = 0.5;
+  bool is_finite = true;
+};
+
+// One lane, epoch by epoch.
+class OneLane {
+ public:
+  explicit OneLane(const GovernorConfig& config = {}) : governor_(config, kTenClasses, 1, at::kCPU) {}
+
+  Verdict judge(const Shown& shown) {
+    const auto of = [](double value) { return at::full({1}, value, at::kDouble); };
+    return static_cast<Verdict>(governor_
+                                    .judge({of(shown.train_loss), of(shown.validation_loss),
+                                            of(shown.accuracy), at::full({1}, !shown.is_finite, at::kBool)})
+                                    .item<double>());
+  }
+  // Falling losses, rising accuracy: changes of 0.05 from step to step.
+  void learn(int64_t steps) {
+    for (int64_t step = 0; step < steps; ++step)
+      EXPECT_EQ(judge({1.4 - 0.05 * static_cast<double>(step), 1.5 - 0.05 * static_cast<double>(step),
+                       0.4 + 0.02 * static_cast<double>(step)}),
+                Verdict::kSound);
+  }
+
+ private:
+  Governor governor_;
+};
+
+TEST(Governor, LetsLossesWobbleAroundTheirTrend) {
+  OneLane lane;
+  torch::manual_seed(1);
+  const at::Tensor noise = at::randn({2, 200}, at::kDouble) * 0.05;
+  for (int64_t step = 0; step < 200; ++step) {
+    const double trend = 0.3 + 2 * std::exp(-0.03 * static_cast<double>(step));
+    EXPECT_EQ(lane.judge({trend + noise[0][step].item<double>(), trend + 2 * noise[1][step].item<double>(),
+                          1 - trend / 3}),
+              Verdict::kSound)
+        << "step " << step;
+  }
+}
+
+TEST(Governor, SeesATrainingLossThatJumps) {
+  OneLane lane;
+  lane.learn(5);  // the last one is 1.2
+  EXPECT_EQ(lane.judge({.train_loss = 1.2 * 1.6, .validation_loss = 1.3}), Verdict::kLossJumped);
+  EXPECT_EQ(lane.judge({.train_loss = 1.2 * 1.4, .validation_loss = 1.3}), Verdict::kSound)
+      << "below the ratio";
+}
+
+TEST(Governor, LetsALossThatAlwaysChangesThatMuchDoSoAgain) {
+  OneLane lane;
+  for (int step = 0; step < 6; ++step) lane.judge({.train_loss = step % 2 == 0 ? 1.0 : 1.9});
+  EXPECT_EQ(lane.judge({.train_loss = 1.0}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 2.4}), Verdict::kSound) << "2.4 times, but by 1.6 of the usual changes";
+  EXPECT_EQ(lane.judge({.train_loss = 12}), Verdict::kLossJumped);
+}
+
+TEST(Governor, BelievesValidationOnlyWhereTrainingAgrees) {
+  OneLane lane;
+  lane.learn(5);
+  EXPECT_EQ(lane.judge({.train_loss = 1.15, .validation_loss = 4, .accuracy = 0.1}), Verdict::kSound)
+      << "batch norm's statistics lag behind at high rates";
+  OneLane other;
+  other.learn(5);
+  EXPECT_EQ(other.judge({.train_loss = 1.25, .validation_loss = 4, .accuracy = 0.3}), Verdict::kLossJumped);
+}
+
+TEST(Governor, SeesAccuracyBackAtTheLevelOfGuessing) {
+  OneLane lane;
+  lane.learn(1);  // at 40 %: a jump would not be seen yet
+  EXPECT_EQ(lane.judge({.train_loss = 1.5, .validation_loss = 1.6, .accuracy = 0.163}), Verdict::kGuessing);
+  EXPECT_EQ(lane.judge({.train_loss = 1.5, .validation_loss = 1.6, .accuracy = 0.165}), Verdict::kSound);
+  OneLane never_above;
+  never_above.judge({.train_loss = 2.3, .accuracy = 0.28});
+  EXPECT_EQ(never_above.judge({.train_loss = 2.4, .accuracy = 0.1}), Verdict::kSound);
+}
+
+TEST(Governor, IsNotUsedToWhatWasNotSound) {
+  OneLane lane;
+  lane.learn(5);
+  for (int again = 0; again < 10; ++again)
+    EXPECT_EQ(lane.judge({.train_loss = 2.5, .validation_loss = 2.6, .accuracy = 0.2}), Verdict::kLossJumped);
+  EXPECT_EQ(lane.judge({.train_loss = NAN, .is_finite = false}), Verdict::kNotFinite);
+  EXPECT_EQ(lane.judge({.train_loss = 1.15, .validation_loss = 1.25}), Verdict::kSound);
+}
+
+TEST(Governor, SaysOnlyWhatIsNotFiniteWhereItIsOff) {
+  OneLane lane({.governing = Governing::kOff});
+  lane.learn(5);
+  EXPECT_EQ(lane.judge({.train_loss = 100, .validation_loss = 100, .accuracy = 0.1}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = NAN, .is_finite = false}), Verdict::kNotFinite);
+}
+
+TEST(Governor, JudgesByNoValidationWhereThereIsNone) {
+  Governor governor({}, {}, 1, at::kCPU);
+  const at::Tensor zero = at::zeros({1}, at::kDouble), sound = at::zeros({1}, at::kBool);
+  for (int step = 0; step < 8; ++step)
+    EXPECT_EQ(governor.judge({at::full({1}, 2 - 0.1 * step, at::kDouble), zero, zero, sound}).item<double>(),
+              0);
+  EXPECT_EQ(governor.judge({at::full({1}, 5.0, at::kDouble), zero, zero, sound}).item<double>(),
+            static_cast<double>(Verdict::kLossJumped));
+}
+
+TEST(Governor, BeginsAnewWithEveryEpisode) {
+  Governor governor({}, kTenClasses, 1, at::kCPU);
+  const auto of = [](double value) { return at::full({1}, value, at::kDouble); };
+  const at::Tensor sound = at::zeros({1}, at::kBool);
+  for (int step = 0; step < 6; ++step) governor.judge({of(1 - 0.01 * step), of(1), of(0.6), sound});
+  governor.begin();
+  EXPECT_EQ(governor.judge({of(2.3), of(2.3), of(0.1), sound}).item<double>(), 0);
+}
+
+// Random losses, now and then far away.
+std::vector<Governor::Epoch> random_epochs(int64_t lanes) {
+  torch::manual_seed(7);
+  std::vector<Governor::Epoch> epochs;
+  for (int step = 0; step < 30; ++step) {
+    const auto loss = [&] {
+      return 1 + 0.1 * at::randn({lanes}, at::kDouble) +
+             at::rand({lanes}, at::kDouble).gt(0.9).to(at::kDouble) * 3;
+    };
+    epochs.push_back({loss(), loss(), at::rand({lanes}, at::kDouble), at::rand({lanes}).gt(0.95)});
+  }
+  return epochs;
+}
+
+TEST(Governor, JudgesALaneAmongOthersAsAlone) {
+  Governor all({}, kTenClasses, 5, at::kCPU), alone({}, kTenClasses, 1, at::kCPU);
+  std::set<double> seen;
+  for (const Governor::Epoch& epoch : random_epochs(5)) {
+    const at::Tensor verdicts = all.judge(epoch);
+    const auto third = [](const at::Tensor& values) { return values.narrow(0, 3, 1); };
+    EXPECT_EQ(verdicts[3].item<double>(),
+              alone
+                  .judge({third(epoch.train_loss), third(epoch.validation_loss),
+                          third(epoch.validation_accuracy), third(epoch.not_finite)})
+                  .item<double>());
+    for (int64_t lane = 0; lane < 5; ++lane) seen.insert(verdicts[lane].item<double>());
+  }
+  EXPECT_EQ(seen.size(), 4u) << "every verdict was seen";
+}
+
+TEST(GovernorCuda, EqualsTheCpu) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const int64_t lanes : {1, 33}) {
+    Governor cpu({}, kTenClasses, lanes, at::kCPU), gpu({}, kTenClasses, lanes, at::kCUDA);
+    for (const Governor::Epoch& epoch : random_epochs(lanes))
+      EXPECT_TRUE(
+          at::equal(cpu.judge(epoch), gpu.judge({epoch.train_loss.cuda(), epoch.validation_loss.cuda(),
+                                                 epoch.validation_accuracy.cuda(), epoch.not_finite.cuda()})
+                                          .cpu()));
+  }
+}
+
+}  // namespace
+}  // namespace espalier::train
