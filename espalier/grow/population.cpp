@@ -11,6 +11,7 @@
 #include "espalier/grow/blend/amplitude_moves.h"
 #include "espalier/grow/blend/op.h"
 #include "espalier/lanes/stack.h"
+#include "espalier/tensor/branches.h"
 
 namespace espalier::grow {
 namespace {
@@ -28,7 +29,8 @@ Occupant occupant_in(const SlotState& state) {
 }
 
 int64_t slot_bytes(int64_t lanes) {
-  return DeviceTable::bytes_of<uint8_t>(lanes) + DeviceTable::bytes_of<bool>(lanes);
+  return DeviceTable::bytes_of<uint8_t>(lanes) + DeviceTable::bytes_of<bool>(lanes) +
+         DeviceTable::bytes_of<int64_t>(lanes);
 }
 
 int64_t state_bytes(int64_t lanes, int64_t slots) {
@@ -43,14 +45,31 @@ struct Population::Slot {
       : amplitude(std::move(amplitudes)),
         blend_operator(table.add<uint8_t>(lanes)),
         isolated(table.add<bool>(lanes)),
+        holders(table.add<int64_t>(lanes)),
         occupants(static_cast<size_t>(lanes)),
         stacks(static_cast<size_t>(num_blueprints)) {}
 
   at::Tensor amplitude;                            // [L] f32: of the batch under way
   DeviceTable::Column<uint8_t> blend_operator;     // [L]
   DeviceTable::Column<bool> isolated;              // [L]: the seed learns unfelt
+  DeviceTable::Column<int64_t> holders;            // [L]: the lane, or -1 where it holds no seed
   std::vector<Occupant> occupants;                 // [L]
   std::vector<std::unique_ptr<SeedStack>> stacks;  // by blueprint; none before the first germination
+
+  // Room is kept as long as a slot's stacks have twice as many entries as there are lanes at most, which they
+  // may have to have without it: capacities are powers of two.
+  void end_changes(SeedStack::Room room) {
+    const auto end_all = [&](SeedStack::Room with) {
+      int64_t entries = 0;
+      for (const auto& stack : stacks) {
+        if (!stack) continue;
+        stack->end_changes(with);
+        entries += stack->capacity();
+      }
+      return entries;
+    };
+    if (end_all(room) > 2 * std::ssize(occupants)) end_all(SeedStack::Room::kNeeded);
+  }
 
   template <class Function>
   void each_used(const Function& function) const {
@@ -138,13 +157,13 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
       here.blend_operator.host[place] = static_cast<uint8_t>(state.blend_operator);
       here.isolated.host[place] =
           state.stage == SeedStage::kGerminated || state.stage == SeedStage::kTraining;
+      here.holders.host[place] = occupant.blueprint == kNoBlueprint ? -1 : lane;
       if (occupant.blueprint == kNoBlueprint) continue;
       SeedStack& stack = stack_of(slot, occupant.blueprint);
       if (stack.set_state(lane, state) == SeedStack::Gate::kOpened)
         report.gated.push_back({stack.name(), lane, slot, stack.entry_of(lane)});
     }
-    for (const auto& stack : here.stacks)
-      if (stack) stack->end_changes();
+    here.end_changes(room_);
   }
   std::memcpy(states_.host.data(), states.data(), states.size_bytes());
   table_.upload();
@@ -181,6 +200,10 @@ bool Population::holds(int64_t slot) const {
   return any;
 }
 
+at::Tensor Population::holders(int64_t slot) const {
+  return slots_[static_cast<size_t>(slot)]->holders.device;
+}
+
 at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
   const Slot& here = *slots_[static_cast<size_t>(slot)];
   std::vector<BlendTable> tables;
@@ -192,11 +215,17 @@ at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
                       .isolated = here.isolated.device});
   });
   const SelectedAll selected = lane_select(h, tables);
+  // Stacks with few entries in use leave most of a device idle: they run side by side.
   std::vector<Grown> grown;
+  Branches branches(h.device(), std::ssize(tables));
   here.each_used([&](SeedStack& stack) {
-    const SeedStack::Output output = stack.forward(selected.inputs[grown.size()], mode_);
-    grown.push_back({output.seeds, output.gates, tables[grown.size()]});
+    const at::Tensor& input = selected.inputs[grown.size()];
+    branches.run(input, [&] {
+      const SeedStack::Output output = stack.forward(input, mode_);
+      grown.push_back({output.seeds, output.gates, tables[grown.size()]});
+    });
   });
+  branches.join();
   return lane_blend(selected.through, grown);
 }
 

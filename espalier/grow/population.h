@@ -75,10 +75,17 @@ class Population final : private SlotGrowth {
   // none, or one of another number or blueprint. Amplitudes are those of the states, at the epoch's end.
   GrowthReport apply(std::span<const SlotState> states);
 
+  // From now on seeds that go leave their room behind, so that signatures come again and again instead of
+  // changing with every seed. For devices that pass over empty entries: the CPU computes them.
+  void keep_room() { room_ = SeedStack::Room::kKept; }
+
   // Within an epoch, as part of what is captured: the amplitudes of the batch that is being trained. batch:
   // [1] f64 device, counted from any epoch's first. With an epoch's last batch they are the states' again.
   void move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch);
   const at::Tensor& amplitudes() const { return amplitudes_; }  // [S,L] f32 device, by action index
+
+  // Whether there are stacks with room in the slot.
+  bool has_stacks(int64_t slot) const { return holds(slot); }
 
   // What apply() was last given, [L,S]: what stands now, also while the lifecycle has moved on.
   std::span<const SlotState> applied() const { return applied_; }
@@ -90,8 +97,8 @@ class Population final : private SlotGrowth {
   // x [L,B,C,H,W], see lanes/entry.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
   // master type.
   at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {});
-  // As it is evaluated, and beside it with the seeds of each of these slots left out in all lanes: what comes
-  // before a slot is done once. slots: action indices.
+  // As it is evaluated, and beside it with the seeds of each of these slots left out in all lanes that hold
+  // one: what comes before a slot is done once. slots: action indices.
   HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots);
 
   // What a captured step depends on: "r0c1.conv_light x4 gated, r1c0.norm x1"; "" for bare hosts.
@@ -117,6 +124,7 @@ class Population final : private SlotGrowth {
 
   bool holds(int64_t slot) const override;
   at::Tensor grow(int64_t slot, const at::Tensor& h) override;
+  at::Tensor holders(int64_t slot) const override;
   SeedStack& stack_of(int64_t slot, int32_t blueprint);
 
   BlueprintRegistry blueprints_;
@@ -129,6 +137,7 @@ class Population final : private SlotGrowth {
   at::Tensor end_of_epoch_;                   // [1] f64: the only batch of an epoch of one
   std::vector<std::unique_ptr<Slot>> slots_;  // by action index
   std::vector<SlotState> applied_;            // [L,S]
+  SeedStack::Room room_ = SeedStack::Room::kNeeded;
   // The mode of the forward pass under way.
   lanes::Mode mode_ = lanes::Mode::kTrain;
 };

@@ -264,6 +264,21 @@ TEST(Population, LeavesOutSlotAfterSlotBesideTheWhole) {
       EXPECT_FALSE(at::equal(got.without[i], whole));
     }
   }
+  // Lanes that hold no seed there are not computed once more; those that do are, as before.
+  Grown some(3), silenced(3);
+  for (Grown* each : {&some, &silenced})
+    for (const int64_t lane : {0, 2})
+      each->states.at(lane, kR0c1) = seed_in(SeedStage::kHolding, kConvLight, each == &some ? 0.5f : 0);
+  for (Grown* each : {&some, &silenced}) {
+    each->apply();
+    randomise_seeds(each->population);
+  }
+  const HostBranches few = some.population.forward_without_each(x, std::vector<int64_t>{kR0c1});
+  const at::Tensor want = silenced.population.forward(x, lanes::Mode::kEvaluate).detach();
+  for (const int64_t lane : {0, 2}) {
+    expect_same_bits(few.without[0].detach().select(0, lane), want.select(0, lane), "few");
+    EXPECT_FALSE(at::equal(few.without[0].select(0, lane), few.whole.select(0, lane)));
+  }
   // Where nothing grows, nothing is left out.
   Grown bare(3);
   const HostBranches got = bare.population.forward_without_each(x, std::vector<int64_t>{kR0c0});

@@ -1,4 +1,4 @@
-// espalier bench gather | population | linet | layout | load
+// espalier bench gather | population | growing | linet | layout | load
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench/gather_bench.h"
+#include "bench/growing_bench.h"
 #include "bench/layout_bench.h"
 #include "bench/linet_bench.h"
 #include "bench/load_bench.h"
@@ -53,6 +54,19 @@ void add_bench_command(CLI::App& app, Context& context) {
         const StopDeadline deadline(kLongestEnd);
         set_threads(options.bench);
         fmt::print("{}", bench::run_population_bench(options, git_commit(), context.progress()));
+        return 0;
+      });
+  add_job<bench::GrowingBenchOptions>(
+      group, context,
+      {.name = "growing",
+       .summary =
+           "a step and a validation of networks with seeds of all kinds, beside a loop over torch modules",
+       .examples = "  espalier bench growing\n"
+                   "  espalier bench growing --device cpu --lanes 4 --batch 16 --seeds 7 --no-peers\n"},
+      [](const bench::GrowingBenchOptions& options, Context& context) {
+        const StopDeadline deadline(kLongestEnd);
+        set_threads(options.bench);
+        fmt::print("{}", bench::run_growing_bench(options, git_commit(), context.progress()));
         return 0;
       });
   add_job<bench::LinetBenchOptions>(

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "espalier/grow/seeds/branch.h"
-#include "espalier/lanes/head/pool.h"
+#include "espalier/grow/seeds/squeeze.h"
 
 namespace espalier::grow {
 namespace {
@@ -23,9 +22,7 @@ BlendGate::BlendGate(const SeedBuild& build)
            build.options) {}
 
 at::Tensor BlendGate::forward(const at::Tensor& x) const {
-  const at::Tensor hidden =
-      lane_curve(hidden_.forward(lanes::lane_global_average_pool(x)), Curve::kRelu);  // [E,B,hidden]
-  return lane_curve(out_.forward(hidden), Curve::kSigmoid).squeeze(2);
+  return lane_squeeze(x, squeeze_map(hidden_), squeeze_map(out_)).squeeze(2);
 }
 
 std::vector<lanes::NamedParameter> BlendGate::parameters() {

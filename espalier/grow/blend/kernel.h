@@ -8,20 +8,10 @@ namespace espalier::grow {
 
 constexpr int kMostStacks = 8;  // in one launch
 
-struct SelectArgs {
-  int32_t entries = 0;
-  int32_t batch = 0;
-  int32_t values = 0;  // per sample
-  lanes::KernelType type = lanes::KernelType::kBf16;
-  const int64_t* lane_of_entry = nullptr;  // [E] cuda; negative: empty, and its input is not written
-  lanes::Stack h;                          // [L,B,values]
-  lanes::Stack input;                      // [E,B,values]
-};
-
 // One of the stacks that a slot's lanes may have their seed in.
 struct StackLanes {
   const int64_t* entry_of_lane = nullptr;  // [L] cuda; negative: not here
-  lanes::Stack seeds;       // [E,B,values]; of select's backward pass: the gradient of the input, or nullptr
+  lanes::Stack seeds;       // [E,B,values]; of select: the input, backward its gradient, or nullptr
   lanes::Stack gates;       // [E,B] wide, or nullptr
   lanes::Stack grad_seeds;  // [E,B,values]; empty entries are not written
   lanes::Stack grad_gates;  // [E,B] wide, or nullptr
@@ -35,14 +25,16 @@ struct BlendArgs {
   const float* amplitude = nullptr;         // [L] cuda
   const uint8_t* blend_operator = nullptr;  // [L] cuda
   const bool* isolated = nullptr;           // [L] cuda
-  lanes::Stack h;                           // [L,B,values]
-  lanes::Stack out;     // [L,B,values]; its gradient backward: nullptr: zeros (select alone)
-  lanes::Stack grad_h;  // [L,B,values]
+  const int64_t* active = nullptr;  // [L] cuda, forward: lanes that are negative are left out; null: none
+  lanes::Stack h;                   // [L,B,values]
+  lanes::Stack out;                 // [L,B,values]; its gradient backward: nullptr: zeros (select alone)
+  lanes::Stack grad_h;              // [L,B,values]
   int32_t num_stacks = 0;
   StackLanes stacks[kMostStacks];
 };
 
-cudaError_t launch_select_forward(const SelectArgs& args, cudaStream_t stream);
+// The inputs of all stacks from h; those of empty entries are not written.
+cudaError_t launch_select_forward(const BlendArgs& args, cudaStream_t stream);
 // grad_h: the gradient of `through`, and of the inputs added where a lane is not isolated.
 cudaError_t launch_select_backward(const BlendArgs& args, cudaStream_t stream);
 cudaError_t launch_blend_forward(const BlendArgs& args, cudaStream_t stream);

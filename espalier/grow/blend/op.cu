@@ -62,10 +62,12 @@ __device__ inline void zero_sample(T* to, int values) {
 }
 
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kMostThreads) select_kernel(SelectArgs args) {
-  const int64_t lane = args.lane_of_entry[blockIdx.y];
-  if (lane < 0) return;
-  copy_sample<T, kWidth>(sample_of<T>(args.input, blockIdx.y, args.values),
+__global__ void __launch_bounds__(kMostThreads) select_kernel(BlendArgs args) {
+  const int lane = blockIdx.y;
+  if (args.active != nullptr && args.active[lane] < 0) return;
+  const Held held = held_by(args, lane);
+  if (held.entry < 0) return;
+  copy_sample<T, kWidth>(sample_of<T>(args.stacks[held.stack].seeds, held.entry, args.values),
                          sample_of<const T>(args.h, lane, args.values), args.values);
 }
 
@@ -96,6 +98,7 @@ template <class T, int kWidth>
 __global__ void __launch_bounds__(kMostThreads) blend_kernel(BlendArgs args) {
   using W = wide_t<T>;
   const int lane = blockIdx.y, values = args.values;
+  if (args.active != nullptr && args.active[lane] < 0) return;
   const Held held = held_by(args, lane);
   const T* const h = sample_of<const T>(args.h, lane, values);
   T* const out = sample_of<T>(args.out, lane, values);
@@ -161,9 +164,9 @@ __global__ void __launch_bounds__(kMostThreads) blend_backward_kernel(BlendArgs 
 
 }  // namespace
 
-cudaError_t launch_select_forward(const SelectArgs& args, cudaStream_t stream) {
+cudaError_t launch_select_forward(const BlendArgs& args, cudaStream_t stream) {
   return for_width(args.type, args.values, [&](auto value, auto width) {
-    const dim3 blocks(args.batch, args.entries);
+    const dim3 blocks(args.batch, args.lanes);
     select_kernel<decltype(value), width><<<blocks, threads_for(args.values / width), 0, stream>>>(args);
     return cudaGetLastError();
   });

@@ -9,9 +9,8 @@
 //   once.
 // - h has one consumer: its two gradients are added here, lane by lane, in the layout of a stack, and not by
 //   autograd.
-// - On CUDA one kernel does all stacks of a slot in a pass (one more per stack gathers its entries),
-//   and an empty entry costs next to nothing:
-//   neither its input nor its gradients are written there.
+// - On CUDA one kernel does all stacks of a slot in a pass, and an empty entry costs next to nothing: neither
+//   its input nor its gradients are written there.
 #pragma once
 
 #include <ATen/core/Tensor.h>

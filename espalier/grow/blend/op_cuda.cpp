@@ -5,6 +5,7 @@
 
 #include "espalier/grow/blend/kernel.h"
 #include "espalier/grow/seeds/each_lane.h"
+#include "espalier/lanes/active.h"
 #include "espalier/lanes/launch.h"
 
 namespace espalier::grow {
@@ -70,20 +71,17 @@ struct SelectKernelFunction : torch::autograd::Function<SelectKernelFunction> {
     const MemoryFormat format = lanes::format_of(given);
     const at::Tensor h = for_kernel(given, format);
     tensor_list selected{same(given)};
-    for (const BlendTable& table : tables.all) {
+    BlendArgs args = args_of(h, tables);
+    args.h = stack_of(h);
+    const at::Tensor active = lanes::active_entries(h.size(0));
+    args.active = lanes::entries_of(active);
+    for (size_t i = 0; i < tables.all.size(); ++i) {
       std::vector<int64_t> sizes = h.sizes().vec();
-      sizes[0] = table.entries.size(0);
-      const at::Tensor input = lanes::empty_lanes(sizes, h.options().requires_grad(false), format);
-      const SelectArgs args{.entries = static_cast<int32_t>(sizes[0]),
-                            .batch = static_cast<int32_t>(sizes[1]),
-                            .values = values_of_sample(h),
-                            .type = lanes::kernel_type(h),
-                            .lane_of_entry = table.entries.const_data_ptr<int64_t>(),
-                            .h = stack_of(h),
-                            .input = stack_of(input)};
-      if (input.numel() > 0) C10_CUDA_CHECK(launch_select_forward(args, stream_of(h)));
-      selected.push_back(input);
+      sizes[0] = tables.all[i].entries.size(0);
+      selected.push_back(lanes::empty_lanes(sizes, h.options().requires_grad(false), format));
+      args.stacks[i].seeds = stack_of(selected.back());
     }
+    if (h.numel() > 0) C10_CUDA_CHECK(launch_select_forward(args, stream_of(h)));
     ctx->set_materialize_grads(false);
     ctx->save_for_backward(saved_of(tables));
     ctx->saved_data["format"] = static_cast<int64_t>(format);
@@ -132,6 +130,8 @@ struct BlendKernelFunction : torch::autograd::Function<BlendKernelFunction> {
       saved.push_back(lanes::dense_lanes(lanes::as_wide(gates, lanes::wide_type(h))));
     BlendArgs args = args_of(saved, tables, gated);
     args.out = stack_of(out);
+    const at::Tensor active = lanes::active_entries(h.size(0));
+    args.active = lanes::entries_of(active);
     if (out.numel() > 0) C10_CUDA_CHECK(launch_blend_forward(args, stream_of(h)));
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["gate_of"] = gated.gate_of;

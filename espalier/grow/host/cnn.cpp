@@ -6,8 +6,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "espalier/core/error.h"
+#include "espalier/lanes/active.h"
 #include "espalier/lanes/head/pool.h"
 
 namespace espalier::grow {
@@ -79,7 +81,11 @@ HostBranches CnnHost::forward_without_each(const at::Tensor& x, std::span<const 
     const auto asked = std::ranges::find(slots, plan_[place].index);
     if (asked == slots.end()) continue;
     h = walk(h, begin, place, context);
-    branches.without[static_cast<size_t>(asked - slots.begin())] = walk(h, place + 1, plan_.size(), context);
+    at::Tensor& without = branches.without[static_cast<size_t>(asked - slots.begin())];
+    const at::Tensor holders = context.growth ? context.growth->holders(*asked) : at::Tensor();
+    std::optional<lanes::ActiveLanes> only;
+    if (holders.defined()) only.emplace(holders);
+    without = walk(h, place + 1, plan_.size(), context);
     begin = place;
   }
   branches.whole = walk(h, begin, plan_.size(), context);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <utility>
 
 #include "espalier/core/error.h"
+#include "espalier/lanes/active.h"
 #include "espalier/lanes/init.h"
 
 namespace espalier::grow {
@@ -20,6 +22,9 @@ class WithoutSlot final : public SlotGrowth {
     return growth_ != nullptr && slot != slot_ && growth_->holds(slot);
   }
   at::Tensor grow(int64_t slot, const at::Tensor& h) override { return growth_->grow(slot, h); }
+  at::Tensor holders(int64_t slot) const override {
+    return growth_ == nullptr ? at::Tensor() : growth_->holders(slot);
+  }
 
  private:
   SlotGrowth* growth_;
@@ -58,6 +63,9 @@ HostBranches Host::forward_without_each(const at::Tensor& x, std::span<const int
   HostBranches branches{.whole = forward(x, context)};
   for (const int64_t slot : slots) {
     WithoutSlot growth(context.growth, slot);
+    const at::Tensor holders = growth.holders(slot);
+    std::optional<lanes::ActiveLanes> only;
+    if (holders.defined()) only.emplace(holders);
     branches.without.push_back(forward(x, {.mode = context.mode, .mask = context.mask, .growth = &growth}));
   }
   return branches;

@@ -33,6 +33,8 @@ class SlotGrowth {
   virtual bool holds(int64_t slot) const = 0;
   // h: [L,B,C,H,W] at the slot. Returns the same with the seeds blended in.
   virtual at::Tensor grow(int64_t slot, const at::Tensor& h) = 0;
+  // [L] i64 on the lanes' device: negative where a lane holds no seed there; undefined: not told.
+  virtual at::Tensor holders(int64_t slot) const = 0;
 };
 
 struct HostContext {
@@ -44,7 +46,9 @@ struct HostContext {
 // Logits, [L,B,num_classes] each.
 struct HostBranches {
   at::Tensor whole;
-  std::vector<at::Tensor> without;  // one per slot that was asked about, in that order
+  // One per slot that was asked about, in that order. Lanes that hold no seed there may have anything: for
+  // them it would be the whole once more, and it is not computed.
+  std::vector<at::Tensor> without;
 };
 
 // Writes the first values of all lanes. Parameters are named as Host::parameters() names them.

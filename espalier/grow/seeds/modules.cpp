@@ -5,9 +5,9 @@
 
 #include "espalier/grow/export/built_in.h"
 #include "espalier/grow/seeds/branch.h"
+#include "espalier/grow/seeds/squeeze.h"
 #include "espalier/lanes/conv/layer.h"
 #include "espalier/lanes/head/linear.h"
-#include "espalier/lanes/head/pool.h"
 #include "espalier/lanes/stack.h"
 
 namespace espalier::grow {
@@ -57,7 +57,7 @@ void begin_last_norm(const SeedInit& init, const std::string& name, LaneGroupNor
 // How a branch ends. The norm comes last: a ReLU behind one that begins at 0 would shut for good wherever the
 // first step takes its bias below 0.
 at::Tensor rectified_and_normed(const at::Tensor& y, LaneGroupNorm& norm) {
-  return norm.forward(lane_curve(y, Curve::kRelu));
+  return lanes::takes_rectified(y) ? norm.forward_rectified(y) : norm.forward(lane_curve(y, Curve::kRelu));
 }
 
 int64_t norm_parameters(int64_t channels) {
@@ -127,10 +127,8 @@ class Attention final : public SeedModule {
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
-    const at::Tensor features =
-        lane_curve(squeeze_.forward(lanes::lane_global_average_pool(branch)), Curve::kRelu);
     // 2 sigmoid(0) is 1, and rounds nothing.
-    return lane_scale(through, lane_curve(excite_.forward(features), Curve::kSigmoid) * 2);
+    return lane_scale(through, lane_squeeze(branch, squeeze_map(squeeze_), squeeze_map(excite_), 2));
   }
   std::vector<NamedParameter> parameters() override {
     std::vector<NamedParameter> named;

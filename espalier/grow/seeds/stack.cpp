@@ -110,13 +110,15 @@ SeedStack::Gate SeedStack::set_state(int64_t lane, const SlotState& state) {
   return gated_[place] && !was_gated ? Gate::kOpened : Gate::kAsBefore;
 }
 
-void SeedStack::end_changes() {
+void SeedStack::end_changes(Room room) {
   if (has_new_values_) refresh();
   has_new_values_ = false;
-  has_gates_ = std::ranges::find(gated_, true) != gated_.end();
+  const bool any_gated = std::ranges::find(gated_, true) != gated_.end();
+  has_gates_ = any_gated || (room == Room::kKept && has_gates_);
   int64_t used = std::ssize(lane_of_entry_.host);
   while (used > 0 && lane_of_entry_.host[static_cast<size_t>(used - 1)] < 0) used -= 1;
-  const int64_t capacity = capacity_for(used, std::ssize(lane_of_entry_.host));
+  int64_t capacity = capacity_for(used, std::ssize(lane_of_entry_.host));
+  if (room == Room::kKept) capacity = std::max(capacity, capacity_);
   if (capacity != capacity_) use_capacity(capacity);
 }
 

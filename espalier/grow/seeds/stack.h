@@ -1,9 +1,9 @@
 // The seeds of one blueprint in one slot: a stacked module with room for every lane, of which as many entries
 // are in use as the lanes need.
 //
-// Kept true: storage is made once, for all lanes, and never moves; the capacity is the smallest of 0, 1, 2,
-// 4, ..., L that reaches the last entry in use, so it is a function of who holds what; a seed keeps its entry
-// for life; an entry that is planted or released leaves the others' values bit for bit.
+// Kept true: storage is made once, for all lanes, and never moves; the capacity is one of 0, 1, 2, 4, ..., L
+// and reaches the last entry in use; a seed keeps its entry for life; an entry that is planted or released
+// leaves the others' values bit for bit, and so does the capacity.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,9 +38,11 @@ class SeedStack {
 
   const std::string& name() const { return name_; }
   int64_t capacity() const { return capacity_; }
-  bool has_gates() const { return has_gates_; }  // whether any seed blends with GATE
-  int64_t entry_of(int64_t lane) const;          // -1: none
-  std::span<const int64_t> lanes() const;        // [capacity], the lane of each entry, -1 empty
+  bool has_gates() const {
+    return has_gates_;
+  }  // whether any seed blends with GATE, or did, where room is kept
+  int64_t entry_of(int64_t lane) const;      // -1: none
+  std::span<const int64_t> lanes() const;    // [capacity], the lane of each entry, -1 empty
   std::vector<int64_t> gated_lanes() const;  // [capacity], the same; -1 also where it has no use for its gate
 
   // The lowest free entry, with its first values.
@@ -51,7 +53,8 @@ class SeedStack {
   enum class Gate { kAsBefore, kOpened };  // opened: the seed now blends with GATE, and did not before
   Gate set_state(int64_t lane, const SlotState& state);
   // After a round of changes: fits the capacity, and notes whether there are gates.
-  void end_changes();
+  enum class Room { kNeeded, kKept };  // kept: neither the capacity nor gates are given up
+  void end_changes(Room room);
 
   // input: [capacity,B,C,H,W]. The seeds' outputs, and their gates or undefined.
   struct Output {

@@ -110,8 +110,8 @@ cudaError_t launch_product(const DepthwiseProduct& args, KernelType type, int la
 
 // How the weight gradient of a lane is shared out.
 constexpr int kMostAcross = 16;     // threads side by side over vectors of channels; a power of two
-constexpr int kPixelsAThread = 64;  // at least, where there is more than one part
-constexpr int kMostParts = 64;
+constexpr int kPixelsAThread = 16;  // at least, where there is more than one part
+constexpr int kMostParts = 256;
 
 struct Share {
   int width;   // channels of a vector: few, since a thread has nine sums and nine values for each
@@ -213,16 +213,30 @@ __global__ void __launch_bounds__(kThreads) weight_kernel(DepthwiseArgs args, Sh
   }
 }
 
-// One thread a weight: the parts in their order. blockIdx.y: lane.
+// kSumRows threads a weight: thread r adds the parts r, r + kSumRows, ... in their order, the first of them
+// the rows in theirs. blockIdx.y: lane.
+constexpr int kSumRows = 8;
+constexpr int kSumWeights = kThreads / kSumRows;
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_parts_kernel(DepthwiseArgs args, int parts) {
   using S = sum_t<T>;
-  const int lane = blockIdx.y, value = blockIdx.x * kThreads + threadIdx.x, values = args.channels * kTaps;
-  if (value >= values || (args.entries != nullptr && args.entries[lane] < 0)) return;
-  const S* const from =
-      static_cast<const S*>(args.partial) + static_cast<int64_t>(lane) * parts * values + value;
+  __shared__ S sums[kSumRows][kSumWeights];
+  const int lane = blockIdx.y, column = threadIdx.x % kSumWeights, row = threadIdx.x / kSumWeights;
+  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  const int value = blockIdx.x * kSumWeights + column, values = args.channels * kTaps;
   S sum = 0;
-  for (int part = 0; part < parts; ++part) sum += from[static_cast<int64_t>(part) * values];
+  if (value < values) {
+    const S* const from =
+        static_cast<const S*>(args.partial) + static_cast<int64_t>(lane) * parts * values + value;
+#pragma unroll 8
+    for (int part = row; part < parts; part += kSumRows) sum += from[static_cast<int64_t>(part) * values];
+  }
+  sums[row][column] = sum;
+  __syncthreads();
+  if (row > 0 || value >= values) return;
+#pragma unroll
+  for (int other = 1; other < kSumRows; ++other) sum += sums[other][column];
   static_cast<wide_t<T>*>(args.grad_weight.data)[lane * args.grad_weight.lane_stride + value] =
       static_cast<wide_t<T>>(sum);
 }
@@ -255,8 +269,8 @@ cudaError_t launch_depthwise_backward_weight(const DepthwiseArgs& args, cudaStre
       weight_kernel<T, kVector><<<grid, kThreads, 0, stream>>>(args, share);
     if (const cudaError_t error = cudaGetLastError()) return error;
     const int values = args.channels * kTaps;
-    add_parts_kernel<T>
-        <<<dim3((values + kThreads - 1) / kThreads, args.lanes), kThreads, 0, stream>>>(args, share.parts);
+    add_parts_kernel<T><<<dim3((values + kSumWeights - 1) / kSumWeights, args.lanes), kThreads, 0, stream>>>(
+        args, share.parts);
     return cudaGetLastError();
   });
 }

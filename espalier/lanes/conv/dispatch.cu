@@ -16,16 +16,29 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One thread a weight: the parts in their order. blockIdx.y: lane.
+// kSumRows threads a weight: thread r adds the parts r, r + kSumRows, ... in their order, the first of them
+// the rows in theirs. blockIdx.y: lane.
+constexpr int kSumRows = 8;
+constexpr int kSumWeights = kThreads / kSumRows;
+
 __global__ void __launch_bounds__(kThreads)
     add_parts_kernel(const float* partial, int parts, int values, float* to, int64_t to_stride,
                      const int64_t* entries) {
-  const int lane = blockIdx.y, value = blockIdx.x * kThreads + threadIdx.x;
-  if (value >= values || (entries != nullptr && entries[lane] < 0)) return;
-  const float* from = partial + static_cast<int64_t>(lane) * parts * values + value;
+  __shared__ float sums[kSumRows][kSumWeights];
+  const int lane = blockIdx.y, column = threadIdx.x % kSumWeights, row = threadIdx.x / kSumWeights;
+  if (entries != nullptr && entries[lane] < 0) return;
+  const int value = blockIdx.x * kSumWeights + column;
   float sum = 0;
+  if (value < values) {
+    const float* const from = partial + static_cast<int64_t>(lane) * parts * values + value;
 #pragma unroll 8
-  for (int part = 0; part < parts; ++part) sum += from[static_cast<int64_t>(part) * values];
+    for (int part = row; part < parts; part += kSumRows) sum += from[static_cast<int64_t>(part) * values];
+  }
+  sums[row][column] = sum;
+  __syncthreads();
+  if (row > 0 || value >= values) return;
+#pragma unroll
+  for (int other = 1; other < kSumRows; ++other) sum += sums[other][column];
   to[lane * to_stride + value] = sum;
 }
 
@@ -62,7 +75,7 @@ cudaError_t launch_conv_backward_weight(const ConvArgs& args, cudaStream_t strea
                                                      : launch_narrow_backward_weight(args, stream);
   if (error) return error;
   const int values = weight_values(args.sizes);
-  add_parts_kernel<<<dim3((values + kThreads - 1) / kThreads, args.sizes.lanes), kThreads, 0, stream>>>(
+  add_parts_kernel<<<dim3((values + kSumWeights - 1) / kSumWeights, args.sizes.lanes), kThreads, 0, stream>>>(
       args.partial, weight_parts(args.sizes), values, args.grad_weight, args.grad_weight_stride,
       args.entries);
   return cudaGetLastError();

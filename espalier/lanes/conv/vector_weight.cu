@@ -194,13 +194,19 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
       }
 }
 
-// Enough blocks for one lane to be spread over a good part of a GPU, few enough for their sums to be small.
-constexpr int kPixelsAPart = 4096;
-constexpr int kMostParts = 64;
+// Enough blocks for one lane alone to fill a GPU, since a stack of seeds often has one entry; few enough for
+// writing and reading their sums to cost a fifth of what reading the pixels does.
+constexpr int kFewestPixels = 1024, kMostPixels = 4096;
+constexpr int kMostParts = 256;
 
 int weight_parts(const ConvSizes& sizes) {
   const int64_t pixels = static_cast<int64_t>(sizes.batch) * sizes.out_height * sizes.out_width;
-  return static_cast<int>(std::clamp<int64_t>(pixels / kPixelsAPart, 1, kMostParts));
+  const int64_t weights = static_cast<int64_t>(sizes.filters) * sizes.kernel * sizes.kernel * sizes.channels;
+  constexpr int64_t kSumBytes = 8, kValueBytes = 2, kShare = 5;
+  const int64_t pixels_a_part =
+      std::clamp<int64_t>(kShare * kSumBytes * weights / (kValueBytes * (sizes.channels + sizes.filters)),
+                          kFewestPixels, kMostPixels);
+  return static_cast<int>(std::clamp<int64_t>(pixels / pixels_a_part, 1, kMostParts));
 }
 
 template <class T, int kM, int kN, int kWarpsM, int kWarpsN, int kWarpsK>

@@ -59,4 +59,16 @@ cudaError_t launch_cross_entropy_forward(const LossArgs& args, cudaStream_t stre
 cudaError_t launch_cross_entropy_backward(const LossArgs& args, cudaStream_t stream);
 cudaError_t launch_accuracy(const LossArgs& args, cudaStream_t stream);
 
+struct ScoreArgs {
+  int32_t lanes = 0;
+  int32_t batch = 0;
+  int32_t classes = 0;
+  KernelType type = KernelType::kF32;  // that of the logits
+  Stack logits;                        // [L,B,K]
+  const int64_t* labels = nullptr;     // [L,B]
+  int64_t labels_stride = 0;
+  double* sums = nullptr;  // [3,L]: cross entropy, hits, samples
+};
+cudaError_t launch_add_scores(const ScoreArgs& args, cudaStream_t stream);
+
 }  // namespace espalier::lanes

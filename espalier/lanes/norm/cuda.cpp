@@ -24,6 +24,7 @@ struct Call {
   Activation activation = Activation::kNone;
   Pooling pooling = Pooling::kNone;
   int64_t groups = 0;
+  bool is_rectified = false;
   double eps = 0;
   double momentum = 0;
   at::Tensor mask;
@@ -47,6 +48,7 @@ NormArgs args_of(const Call& call, const at::Tensor& x, const at::Tensor& entrie
   args.type = kernel_type(x);
   args.training = call.mode == Mode::kTrain;
   args.relu = call.activation == Activation::kRelu;
+  args.rectified = call.is_rectified;
   args.pool = call.pooling == Pooling::k2x2   ? NormPool::k2x2
               : call.pooling == Pooling::k3x3 ? NormPool::k3x3
                                               : NormPool::kNone;
@@ -125,6 +127,7 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     ctx->saved_data["activation"] = static_cast<int64_t>(call.activation);
     ctx->saved_data["pooling"] = static_cast<int64_t>(call.pooling);
     ctx->saved_data["groups"] = call.groups;
+    ctx->saved_data["rectified"] = call.is_rectified;
     return out;
   }
 
@@ -137,6 +140,7 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
                     .activation = static_cast<Activation>(ctx->saved_data["activation"].toInt()),
                     .pooling = static_cast<Pooling>(ctx->saved_data["pooling"].toInt()),
                     .groups = ctx->saved_data["groups"].toInt(),
+                    .is_rectified = ctx->saved_data["rectified"].toBool(),
                     .mask = saved[5]};
     const auto wide = wide_type(x);
     const auto options = x.options().dtype(wide);
@@ -216,6 +220,7 @@ at::Tensor group_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, c
                                    Call{.kind = Kind::kGroup,
                                         .activation = call.activation,
                                         .groups = call.groups,
+                                        .is_rectified = call.is_rectified,
                                         .eps = call.eps,
                                         .mask = dense_rows(call.mask)});
 }

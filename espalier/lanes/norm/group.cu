@@ -2,8 +2,9 @@
 // cache, to be normalised. Backward leaves every sample's share of the parameters' gradients; a second
 // kernel adds them up in the order of the samples.
 //
-// Thread mapping: threads across vectors of channels (16 bytes where a group is that wide, else one value)
-// and over pixels. blockIdx: sample, lane. Deterministic.
+// Thread mapping: threads across vectors of channels (16 bytes where channels allow it, else one value) and
+// over pixels. A vector lies within one group, or has values of several (kSeveral). blockIdx: sample, lane.
+// Deterministic.
 #include <algorithm>
 
 #include "espalier/lanes/norm/kernel.h"
@@ -44,46 +45,65 @@ __device__ void add_rows(const GroupThread& at, W (&sums)[kSums], W (*shared)[kT
   for (int i = 0; i < kSums; ++i) sums[i] = shared[i][threadIdx.x];
 }
 
+// x, or relu(x): a NaN passes.
 template <class T, int kWidth>
+__device__ inline void load_input(const NormArgs& args, wide_t<T> (&values)[kWidth], const T* from) {
+  load<T, kWidth>(values, from);
+  if (!args.rectified) return;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) values[j] = values[j] <= 0 ? wide_t<T>(0) : values[j];
+}
+
+template <class T, int kWidth, bool kSeveral>
 __global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int across) {
   using W = wide_t<T>;
   using S = sum_t<T>;
+  constexpr int kSums = kSeveral ? kWidth : 1;  // of a vector
   extern __shared__ __align__(16) uint8_t raw[];
-  S* const vector_sums = reinterpret_cast<S*>(raw);  // [vectors] then reused: [groups] means and scales
-  __shared__ S scratch[1][kThreads];
+  S* const vector_sums = reinterpret_cast<S*>(raw);  // [vectors,kSums], then [groups] means and scales
+  __shared__ S scratch[kSums][kThreads];
   const GroupThread at(across);
   if (args.entries != nullptr && args.entries[at.lane] < 0) return;
   const int pixels = args.height * args.width, vectors = args.channels / kWidth;
-  const int depth = args.channels / args.groups, vectors_a_group = depth / kWidth;
+  const int depth = args.channels / args.groups;
+  const int sums_a_group = kSeveral ? depth : depth / kWidth;
   const int64_t offset = static_cast<int64_t>(at.sample) * pixels * args.channels;
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + offset;
   T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + offset;
   const bool there = args.mask == nullptr || args.mask[at.lane * args.mask_stride + at.sample];
-  S* const means = vector_sums + vectors;
+  S* const means = vector_sums + vectors * kSums;
   S* const scales = means + args.groups;
   const S count = static_cast<S>(pixels) * depth;
 
   // Two passes, mean and then squared deviations: the sample stays in the cache.
   for (int pass = 0; pass < 2; ++pass) {
     for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
-      S sum[1] = {};
+      S sum[kSums] = {};
       if (vector < vectors && there) {
-        const S mean = pass == 0 ? S(0) : means[vector / vectors_a_group];
+        S mean[kSums] = {};
+        if (pass == 1)
+#pragma unroll
+          for (int j = 0; j < kSums; ++j) mean[j] = means[(vector * kWidth + j) / depth];
         for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
           W values[kWidth];
-          load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
+          load_input<T, kWidth>(args, values,
+                                x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
 #pragma unroll
-          for (int j = 0; j < kWidth; ++j)
-            sum[0] += pass == 0 ? values[j] : (values[j] - mean) * (values[j] - mean);
+          for (int j = 0; j < kWidth; ++j) {
+            const int i = kSeveral ? j : 0;
+            sum[i] += pass == 0 ? values[j] : (values[j] - mean[i]) * (values[j] - mean[i]);
+          }
         }
       }
-      add_rows<S, 1>(at, sum, scratch);
-      if (at.ty == 0 && vector < vectors) vector_sums[vector] = sum[0];
+      add_rows<S, kSums>(at, sum, scratch);
+      if (at.ty == 0 && vector < vectors)
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) vector_sums[vector * kSums + i] = sum[i];
     }
     __syncthreads();
     for (int group = threadIdx.x; group < args.groups; group += kThreads) {
       S sum = 0;
-      for (int i = 0; i < vectors_a_group; ++i) sum += vector_sums[group * vectors_a_group + i];
+      for (int i = 0; i < sums_a_group; ++i) sum += vector_sums[group * sums_a_group + i];
       if (pass == 0)
         means[group] = sum / count;
       else
@@ -99,14 +119,14 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int ac
   const W* const weight = static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride;
   const W* const bias = static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride;
   for (int vector = at.tx; vector < vectors; vector += across) {
-    const int group = vector / vectors_a_group;
     for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
       const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
       W values[kWidth];
-      load<T, kWidth>(values, x + place);
+      load_input<T, kWidth>(args, values, x + place);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         const int channel = vector * kWidth + j;
+        const int group = (vector * kWidth + (kSeveral ? j : 0)) / depth;
         const W y =
             (values[j] - static_cast<W>(means[group])) * static_cast<W>(scales[group]) * weight[channel] +
             bias[channel];
@@ -118,7 +138,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int ac
 }
 
 // partial: [L][B][2][C]: of a sample, sums of g z and of g, every channel.
-template <class T, int kWidth>
+template <class T, int kWidth, bool kSeveral>
 __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int across) {
   using W = wide_t<T>;
   using S = sum_t<T>;
@@ -131,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   const GroupThread at(across);
   if (args.entries != nullptr && args.entries[at.lane] < 0) return;
   const int pixels = args.height * args.width, vectors = args.channels / kWidth;
-  const int depth = args.channels / args.groups, vectors_a_group = depth / kWidth;
+  const int depth = args.channels / args.groups;
   const int64_t offset = static_cast<int64_t>(at.sample) * pixels * args.channels;
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + offset;
   const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + offset;
@@ -149,15 +169,22 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
     S own[2 * kWidth] = {};
     if (vector < vectors && there) {
-      const W mean = means[vector / vectors_a_group], scale = scales[vector / vectors_a_group];
+      constexpr int kGroups = kSeveral ? kWidth : 1;
+      W mean[kGroups], scale[kGroups];
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) {
+        mean[j] = means[(vector * kWidth + j) / depth];
+        scale[j] = scales[(vector * kWidth + j) / depth];
+      }
       for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
         const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
         W values[kWidth], grad[kWidth];
-        load<T, kWidth>(values, x + place);
+        load_input<T, kWidth>(args, values, x + place);
         load<T, kWidth>(grad, grads + place);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const W z = (values[j] - mean) * scale, g = past_relu(grad[j], z, vector * kWidth + j);
+          const int i = kSeveral ? j : 0;
+          const W z = (values[j] - mean[i]) * scale[i], g = past_relu(grad[j], z, vector * kWidth + j);
           own[j] += static_cast<S>(g) * z;
           own[kWidth + j] += g;
         }
@@ -192,19 +219,20 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   if (args.grad_x.data == nullptr) return;
   T* const grad_x = static_cast<T*>(args.grad_x.data) + at.lane * args.grad_x.lane_stride + offset;
   for (int vector = at.tx; vector < vectors; vector += across) {
-    const int group = vector / vectors_a_group;
     for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
       const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
       W values[kWidth], grad[kWidth];
-      load<T, kWidth>(values, x + place);
+      load_input<T, kWidth>(args, values, x + place);
       load<T, kWidth>(grad, grads + place);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         const int channel = vector * kWidth + j;
+        const int group = (vector * kWidth + (kSeveral ? j : 0)) / depth;
         const W z = (values[j] - means[group]) * scales[group], g = past_relu(grad[j], z, channel);
-        values[j] = there ? scales[group] * (g * weight[channel] - static_cast<W>(first[group]) -
-                                             z * static_cast<W>(second[group]))
-                          : W(0);
+        const bool passes = there && !(args.rectified && values[j] <= 0);
+        values[j] = passes ? scales[group] * (g * weight[channel] - static_cast<W>(first[group]) -
+                                              z * static_cast<W>(second[group]))
+                           : W(0);
       }
       store<T, kWidth>(grad_x + place, values);
     }
@@ -238,7 +266,7 @@ __global__ void __launch_bounds__(kThreads) parameters_kernel(NormArgs args) {
   (static_cast<W*>(args.grad_bias.data) + lane * args.grad_bias.lane_stride)[channel] = static_cast<W>(sum);
 }
 
-template <class T, int kWidth>
+template <class T, int kWidth, bool kSeveral>
 cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
   using W = wide_t<T>;
   using S = sum_t<T>;
@@ -248,12 +276,12 @@ cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
   while (across * 2 <= std::min(vectors, kThreads)) across *= 2;
   const dim3 grid(args.batch, args.lanes);
   if (!backward) {
-    const size_t bytes = (vectors + 2 * args.groups) * sizeof(S);
-    forward_kernel<T, kWidth><<<grid, kThreads, bytes, stream>>>(args, across);
+    const size_t bytes = (vectors * (kSeveral ? kWidth : 1) + 2 * args.groups) * sizeof(S);
+    forward_kernel<T, kWidth, kSeveral><<<grid, kThreads, bytes, stream>>>(args, across);
     return cudaGetLastError();
   }
   const size_t bytes = (2 * args.channels + 2 * args.groups) * sizeof(S);
-  backward_kernel<T, kWidth><<<grid, kThreads, bytes, stream>>>(args, across);
+  backward_kernel<T, kWidth, kSeveral><<<grid, kThreads, bytes, stream>>>(args, across);
   parameters_kernel<W, S><<<dim3((args.channels + 31) / 32, args.lanes), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
@@ -261,8 +289,11 @@ cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
 template <class T>
 cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
   constexpr int kVector = 16 / sizeof(T);
-  return args.channels / args.groups % kVector == 0 ? launch<T, kVector>(args, backward, stream)
-                                                    : launch<T, 1>(args, backward, stream);
+  constexpr int kMostWithSeveral = 1024;  // channels, each of which has its own sums in shared memory
+  if (args.channels / args.groups % kVector == 0) return launch<T, kVector, false>(args, backward, stream);
+  if (args.channels % kVector == 0 && args.channels <= kMostWithSeveral)
+    return launch<T, kVector, true>(args, backward, stream);
+  return launch<T, 1, false>(args, backward, stream);
 }
 
 cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {

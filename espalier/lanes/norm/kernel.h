@@ -27,6 +27,7 @@ struct NormArgs {
   KernelType type = KernelType::kBf16;
   bool training = true;  // else the running statistics are used
   bool relu = false;
+  bool rectified = false;  // group norm alone: x stands for relu(x)
   NormPool pool = NormPool::kNone;
   double eps = 0;
   double momentum = 0;

@@ -343,12 +343,22 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
   return normed;
 }
 
+bool takes_rectified([[maybe_unused]] const at::Tensor& x) {
+#if ESPALIER_WITH_CUDA
+  return takes_norm_kernel(x);
+#else
+  return false;
+#endif
+}
+
 at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                            const GroupNormCall& call) {
   check(x, weight, call.mask, "lane_group_norm");
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return group_norm_by_kernel(x, weight, bias, call);
 #endif
+  TORCH_CHECK(!call.is_rectified, "lane_group_norm: is_rectified: want x on CUDA, channels-last, got ",
+              x.device(), " with strides ", x.strides(), "; rectify it before");
   const Norm norm{.over = Over::kGroup,
                   .groups = call.groups,
                   .activation = call.activation,
@@ -404,6 +414,11 @@ LaneGroupNorm::LaneGroupNorm(int64_t lanes, int64_t groups, int64_t channels,
 at::Tensor LaneGroupNorm::forward(const at::Tensor& x, const at::Tensor& mask, Activation activation) const {
   return lane_group_norm(x, weight.value(), bias.value(),
                          {.groups = groups_, .mask = mask, .activation = activation, .eps = eps});
+}
+
+at::Tensor LaneGroupNorm::forward_rectified(const at::Tensor& x) const {
+  return lane_group_norm(x, weight.value(), bias.value(),
+                         {.groups = groups_, .eps = eps, .is_rectified = true});
 }
 
 }  // namespace espalier::lanes

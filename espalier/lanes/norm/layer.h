@@ -48,7 +48,11 @@ struct GroupNormCall {
   at::Tensor mask;  // [L,B] bool, or undefined
   Activation activation = Activation::kNone;
   double eps = 1e-5;
+  bool is_rectified = false;  // normalises relu(x); where takes_rectified(x) alone
 };
+
+// Whether lane_group_norm() can take the ReLU before it into its own kernels.
+bool takes_rectified(const at::Tensor& x);
 
 // As lane_batch_norm2d(); statistics are a sample's own, over the channels of a group.
 at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -85,6 +89,8 @@ class LaneGroupNorm {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask = {},
                      Activation activation = Activation::kNone) const;
+  // Of relu(x), where takes_rectified(x).
+  at::Tensor forward_rectified(const at::Tensor& x) const;
 
   std::vector<NamedParameter> parameters() { return {{"weight", &weight}, {"bias", &bias}}; }
 

@@ -98,8 +98,16 @@ LaneSGD::LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& o
   if (options.warm_up_steps > 0) ages_ = add_lane_state(0);
 }
 
+at::Tensor LaneSGD::momentum(size_t parameter) const {
+  return options_.momentum > 0 ? state_at(momenta_ + parameter) : at::Tensor();
+}
+
+at::Tensor LaneSGD::ages() const {
+  return options_.warm_up_steps > 0 ? state_at(ages_) : at::Tensor();
+}
+
 void LaneSGD::update(const at::Tensor& apply) {
-  const double rise = options_.warm_up_steps > 0 ? 1 / static_cast<double>(options_.warm_up_steps) : 0;
+  const double rise = this->rise();
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(parameters())) {
     const SgdScalars scalars{.momentum = options_.momentum,

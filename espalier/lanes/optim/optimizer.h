@@ -81,6 +81,14 @@ class LaneSGD final : public LaneOptimizer {
  public:
   LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& options);
 
+  const LaneSgdOptions& options() const { return options_; }
+  // What a rate that warms up rises by in a step; 0 without a warm-up.
+  double rise() const {
+    return options_.warm_up_steps > 0 ? 1 / static_cast<double>(options_.warm_up_steps) : 0;
+  }
+  at::Tensor momentum(size_t parameter) const;  // [L,...]; undefined without
+  at::Tensor ages() const;                      // [L] f64: steps made; undefined without a warm-up
+
  private:
   void update(const at::Tensor& apply) override;
 

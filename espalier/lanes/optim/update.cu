@@ -2,6 +2,7 @@
 // once. Every value is written by one thread.
 #include <algorithm>
 
+#include "espalier/lanes/optim/rounded.cuh"
 #include "espalier/lanes/optim/update_kernel.h"
 #include "espalier/lanes/vector_access.cuh"
 
@@ -11,20 +12,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAThread = 4;
 constexpr int kChunk = kThreads * kAThread;
-
-// Rounded once each: a fused multiply-add would give other bits than the CPU's.
-__device__ inline float times(float a, float b) {
-  return __fmul_rn(a, b);
-}
-__device__ inline float plus(float a, float b) {
-  return __fadd_rn(a, b);
-}
-__device__ inline double times(double a, double b) {
-  return __dmul_rn(a, b);
-}
-__device__ inline double plus(double a, double b) {
-  return __dadd_rn(a, b);
-}
 
 __device__ inline void write_copy(const ParameterEntry& entry, KernelType type, int lane, int64_t i,
                                   float value) {

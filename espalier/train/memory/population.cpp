@@ -46,6 +46,7 @@ class PopulationWalk {
       : needs_(needs),
         host_(needs.host.value()),
         lanes_(needs.options.lanes),
+        batch_(needs.options.batch),
         compute_(precision_type(needs.options.precision, needs.device)),
         item_(static_cast<int64_t>(c10::elementSize(compute_))) {
     host_.lanes = lanes_;
@@ -58,7 +59,7 @@ class PopulationWalk {
     plan.add("data", needs_.data.bytes,
              needs_.data.residency == data::Residency::kDevice ? MemoryPlace::kDevice : MemoryPlace::kHost);
     plan.add("batches of training", batch_bytes(lanes_));
-    plan.add("batches of validation", batch_bytes(1));
+    plan.add("batches of validation", at_validation().batch_bytes(1));
     plan.add("hosts: weights and gradients", host.values + running_bytes());
     plan.add("hosts: optimiser", host.optimizer);
     plan.add("tables and sums", table_bytes() + sums_bytes());
@@ -78,7 +79,7 @@ class PopulationWalk {
     const int64_t most_graphs = 2 * StepGraphs::Options{}.capacity;
     CachedBlocks blocks;
     tape().train(blocks);
-    tape().evaluate(blocks);
+    at_validation().tape().evaluate(blocks);
     plan.add(step_parts("a step", {.device = needs_.device,
                                    .peak_bytes = blocks.peak_bytes(),
                                    .graph_bytes = blocks.reserved_bytes(),
@@ -95,14 +96,21 @@ class PopulationWalk {
   }
 
  private:
+  // The same with the batches that are scored.
+  PopulationWalk at_validation() const {
+    PopulationWalk other = *this;
+    other.batch_ = validation_batch(needs_.options, !needs_.device.is_cpu());
+    return other;
+  }
+
   int64_t values_of(const grow::SlotSpec& slot) const { return slot.channels * slot.height * slot.width; }
 
   // Activations [L,B,...] of so many values per sample.
-  int64_t stack(int64_t values) const { return stacked_bytes(lanes_, needs_.options.batch * values, item_); }
+  int64_t stack(int64_t values) const { return stacked_bytes(lanes_, batch_ * values, item_); }
 
   int64_t batch_bytes(int64_t lanes) const {
     const int64_t pixels = host_.in_channels * host_.height * host_.width;
-    return stacked_bytes(lanes, needs_.options.batch * pixels, item_) + lanes * needs_.options.batch * 8;
+    return stacked_bytes(lanes, batch_ * pixels, item_) + lanes * batch_ * 8;
   }
 
   GroupBytes group(const std::vector<ParameterShape>& parameters) const {
@@ -322,6 +330,7 @@ class PopulationWalk {
   const PopulationNeeds& needs_;
   grow::CnnHostOptions host_;
   int64_t lanes_;
+  int64_t batch_;
   at::ScalarType compute_;
   int64_t item_;
   std::vector<grow::SlotSpec> slots_;  // by action index

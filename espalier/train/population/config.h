@@ -34,6 +34,7 @@ struct PopulationConfig : JobConfig {
   GovernorConfig governor;
   // Between two decisions; 0: a pass over the data. Else `epochs` counts steps of so many batches.
   int64_t batches_per_step = 0;
+  int64_t validation_batch = 0;     // samples that are scored at a time; 0: see validation_batch()
   std::string controller = "none";  // by its name in controllers()
   grow::GateOptions gates;
   int64_t embargo = 5;  // epochs that a slot rests after a removal

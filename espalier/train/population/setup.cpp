@@ -66,9 +66,22 @@ data::IteratorOptions training_plan(const PopulationConfig& options, const Devic
   return training;
 }
 
+int64_t validation_batch(const PopulationConfig& options, bool on_cuda) {
+  if (options.validation_batch > 0) return options.validation_batch;
+  if (!on_cuda) return options.batch;
+  constexpr int64_t kEnough = 16384;  // images that keep a large GPU busy
+  constexpr int64_t kMost = 1024;     // of one network
+  return std::max(options.batch, std::min(kMost, (kEnough + options.lanes - 1) / options.lanes));
+}
+
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
-                                      at::ScalarType type) {
-  return data::IteratorOptions::evaluation(plan_of_lanes(options, device), type);
+                                      at::ScalarType type, int64_t num_samples) {
+  // Shared out evenly: what a last batch lacks is computed all the same.
+  const int64_t most = validation_batch(options, device.kind == DeviceName::Kind::kCuda);
+  const int64_t batches = std::max<int64_t>(1, (num_samples + most - 1) / most);
+  PopulationConfig scored = options;
+  scored.batch = std::max<int64_t>(1, (num_samples + batches - 1) / batches);
+  return data::IteratorOptions::evaluation(plan_of_lanes(scored, device), type);
 }
 
 TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,

@@ -36,8 +36,12 @@ std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options
 
 data::IteratorOptions training_plan(const PopulationConfig& options, const DeviceName& device,
                                     at::ScalarType type);
+// Samples that are scored at a time: what the options say, else enough to keep a GPU busy and the training's
+// batch at least; on the CPU, whose caches are small, that. Scores do not depend on it.
+int64_t validation_batch(const PopulationConfig& options, bool on_cuda);
+// num_samples: of the split.
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
-                                      at::ScalarType type);
+                                      at::ScalarType type, int64_t num_samples);
 
 // Refuses data of which no batch can be made.
 TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,

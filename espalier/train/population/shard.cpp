@@ -22,11 +22,6 @@ bool is_undecided(const SlotState& state) {
   return holds_seed(state.stage) && state.stage != SeedStage::kFossilized && state.amplitude > 0;
 }
 
-bool any_for_gates(std::span<const SlotState> states) {
-  return std::ranges::any_of(
-      states, [](const SlotState& state) { return tells_norm(Telemetry::kForGates, state.stage); });
-}
-
 // What a collapse has to do with one slot.
 enum class Blame { kNone, kItsSeed, kItsRemoval };
 
@@ -83,9 +78,10 @@ Shard::Shard(ShardSetup setup)
       field_(chosen_field(options(), specs_of(setup_.dataset->train))),
       train_(for_job(training_plan(options(), setup_.device, compute_), setup_), {setup_.dataset},
              data::Split::kTrain),
-      validate_(evaluation_plan(options(), setup_.device, compute_), {setup_.dataset},
-                data::Split::kValidation),
-      test_(evaluation_plan(options(), setup_.device, compute_), {setup_.dataset}, data::Split::kTest),
+      validate_(evaluation_plan(options(), setup_.device, compute_, setup_.dataset->validation.num_samples()),
+                {setup_.dataset}, data::Split::kValidation),
+      test_(evaluation_plan(options(), setup_.device, compute_, setup_.dataset->test.num_samples()),
+            {setup_.dataset}, data::Split::kTest),
       population_(setup_.host, setup_.frame, setup_.blueprints, setup_.dataset->device, compute_),
       lifecycle_(lifecycle_for(options(), population_)),
       step_(population_, train_.gather_call(0), field_,
@@ -95,6 +91,7 @@ Shard::Shard(ShardSetup setup)
       snapshots_(population_, step_, lifecycle_),
       timing_(setup_.dataset->device, options().time_every),
       lanes_(static_cast<size_t>(options().lanes)) {
+  if (keeps_room()) population_.keep_room();
   begin_lanes();
 }
 
@@ -174,6 +171,13 @@ bool Shard::is_asked_about(int64_t slot) const {
   return false;
 }
 
+// A step that is captured anew costs the host what some dozens of replays cost the device, and empty room
+// costs every replay a little: room pays where few batches lie between two decisions.
+bool Shard::keeps_room() const {
+  constexpr int64_t kFewBatches = 64;
+  return step_.graphs().is_capturing() && batches_per_epoch() < kFewBatches;
+}
+
 Telemetry Shard::telemetry() const {
   const int64_t every = options().telemetry_every;
   return every > 0 && epoch_ % every == 0 ? Telemetry::kAll : Telemetry::kForGates;
@@ -195,7 +199,6 @@ void Shard::queue_epoch(const Progress& progress) {
 }
 
 void Shard::begin_training() {
-  step_.gather_seed_norms(telemetry() == Telemetry::kAll || any_for_gates(lifecycle_.states()));
   timing_.begin(StepPart::kTrain);
 }
 
@@ -215,6 +218,12 @@ void Shard::queue_validation(const Progress& progress) {
   std::vector<int64_t> asked;
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
     if (is_asked_about(slot)) asked.push_back(slot);
+  // Captured passes are few where they leave out all slots or none. What nobody asked about is not told.
+  if (keeps_room() && !asked.empty()) {
+    asked.clear();
+    for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
+      if (population_.has_stacks(slot)) asked.push_back(slot);
+  }
   validation_.pass(asked, tick_of(progress, title() + ", validation"));
   timing_.end(StepPart::kValidation);
 }

@@ -145,6 +145,7 @@ class Shard {
   void visit_networks(run::StateArchive& archive);
   void move_time();
   bool is_asked_about(int64_t slot) const;
+  bool keeps_room() const;
   std::vector<SlotReport> slots_of(int64_t lane, const LaneReadings& read) const;
   void handle_failures(EpochRecord& record);
   void roll_back(int64_t lane, LaneRecord& record);

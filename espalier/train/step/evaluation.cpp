@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "espalier/core/machine/interrupt.h"
-#include "espalier/lanes/head/loss.h"
+#include "espalier/lanes/head/score.h"
 
 namespace espalier::train {
 
@@ -62,12 +62,8 @@ void Evaluation::body(std::span<const int64_t> slots) {
 
 void Evaluation::add(int64_t place, const at::Tensor& logits) {
   // A last batch that is not full says so in its labels.
-  const at::Tensor labels = batch_.labels().expand({population_.num_lanes(), -1});
-  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits, labels);
-  const at::Tensor sums = sums_.select(0, place);
-  sums.select(0, 0).add_(lanes::lane_cross_entropy(logits, labels).to(at::kDouble) * hits.num_valid);
-  sums.select(0, 1).add_(hits.num_correct);
-  sums.select(0, 2).add_(hits.num_valid);
+  lanes::add_lane_scores_(sums_.select(0, place), logits,
+                          batch_.labels().expand({population_.num_lanes(), -1}));
 }
 
 }  // namespace espalier::train

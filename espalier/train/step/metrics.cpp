@@ -1,8 +1,6 @@
 #include "espalier/train/step/metrics.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -11,7 +9,7 @@ namespace espalier::train {
 
 StepMetrics::StepMetrics(int64_t lanes, int64_t slots, at::Device device)
     : sums_(at::zeros({num_rows(slots), lanes}, at::TensorOptions(at::kDouble).device(device))),
-      lanes_(at::arange(lanes, at::TensorOptions(at::kLong).device(device)).unsqueeze(0)) {}
+      is_whole_(at::ones({lanes}, at::TensorOptions(at::kBool).device(device))) {}
 
 void StepMetrics::clear() {
   sums_.zero_();
@@ -24,30 +22,16 @@ void StepMetrics::add_scores(const at::Tensor& losses, const at::Tensor& num_cor
   row(kValid).add_(num_valid);
 }
 
-void StepMetrics::add_host_norms(const at::Tensor& norms) {
-  row(kNorm).add_(norms);
-  at::Tensor largest = row(kLargestNorm);
-  at::maximum_out(largest, largest, norms);
-}
-
-void StepMetrics::add_non_finite(const at::Tensor& lanes) {
-  row(kNonFinite).add_(lanes);
-}
-
-void StepMetrics::add_loss_scale(const at::Tensor& skipped, const at::Tensor& scales) {
-  row(kSkipped).add_(skipped);
+void StepMetrics::set_loss_scales(const at::Tensor& scales) {
   row(kScale).copy_(scales);
 }
 
-// A lane has one entry in all stacks of a slot at most, so the sum picks it. By selection, since an empty
-// entry may hold anything.
-void StepMetrics::add_seed_norms(const SeedNorms& norms) {
-  for (size_t slot = 0; slot < norms.size(); ++slot)
-    for (const StackNorms& stack : norms[slot]) {
-      const at::Tensor is_there = stack.entries.unsqueeze(1) == lanes_;  // [E,L]
-      row(kFirstSlot + static_cast<int64_t>(slot))
-          .add_(at::where(is_there, stack.norms.unsqueeze(1), 0).sum(0));
-    }
+lanes::UpdateSums StepMetrics::update_sums() const {
+  return {.norms = row(kNorm),
+          .largest_norms = row(kLargestNorm),
+          .non_finite = row(kNonFinite),
+          .skipped = row(kSkipped),
+          .is_whole = is_whole_};
 }
 
 std::vector<LaneMetrics> StepMetrics::means(const at::Tensor& copied, int64_t num_steps) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "espalier/lanes/optim/group_update.h"
+
 namespace espalier::train {
 
 // Means over an epoch of one lane.
@@ -23,13 +25,6 @@ struct LaneMetrics {
   std::vector<double> slots;  // [S] gradient norm of the seed in each slot; 0 where there is none
 };
 
-// The gradient norms of one stack of seeds.
-struct StackNorms {
-  at::Tensor entries;  // [E] i64: the lane of each, -1 empty
-  at::Tensor norms;    // [E]
-};
-using SeedNorms = std::vector<std::vector<StackNorms>>;  // the stacks in each slot, [S]
-
 class StepMetrics {
  public:
   StepMetrics(int64_t lanes, int64_t slots, at::Device device);
@@ -38,10 +33,11 @@ class StepMetrics {
 
   // Within a step; all [L] on the device.
   void add_scores(const at::Tensor& losses, const at::Tensor& num_correct, const at::Tensor& num_valid);
-  void add_host_norms(const at::Tensor& norms);
-  void add_non_finite(const at::Tensor& lanes);  // bool
-  void add_loss_scale(const at::Tensor& skipped, const at::Tensor& scales);
-  void add_seed_norms(const SeedNorms& norms);
+  void set_loss_scales(const at::Tensor& scales);
+  // Where an update adds its own, and the norms of the seeds in a slot.
+  lanes::UpdateSums update_sums() const;
+  at::Tensor seed_norms(int64_t slot) const { return row(kFirstSlot + slot); }
+  const at::Tensor& is_whole() const { return is_whole_; }  // [L] bool, f16: false where gradients overflowed
 
   // What sums() holds, row by row; then the gradient norm of the seed in each slot.
   enum Row : int64_t {
@@ -67,8 +63,8 @@ class StepMetrics {
  private:
   at::Tensor row(int64_t which) const { return sums_.select(0, which); }
 
-  at::Tensor sums_;   // [kFirstSlot + S, L] f64
-  at::Tensor lanes_;  // [1,L] i64: 0, 1, ...
+  at::Tensor sums_;      // [kFirstSlot + S, L] f64
+  at::Tensor is_whole_;  // [L] bool
 };
 
 }  // namespace espalier::train

@@ -4,14 +4,15 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "espalier/core/error.h"
 
 namespace espalier::train {
 
 LaneOptimizers::LaneOptimizers(grow::Population& population, const lanes::LaneSgdOptions& hosts,
-                               const lanes::LaneSgdOptions& seeds)
-    : population_(population), hosts_(hosts), seeds_(seeds) {
+                               const lanes::LaneSgdOptions& seeds, const StepMetrics& metrics)
+    : population_(population), hosts_(hosts), seeds_(seeds), metrics_(metrics) {
   sync_groups({});
 }
 
@@ -36,6 +37,24 @@ void LaneOptimizers::sync_groups(const grow::GrowthReport& report) {
     optimizer->use_lanes(parameters.front()->value().size(0));
     groups_.push_back({std::move(group), std::move(parameters), optimizer.get()});
   }
+  list_groups();
+}
+
+void LaneOptimizers::list_groups() {
+  std::vector<lanes::UpdatedGroup> listed;
+  for (const OptimizedGroup& each : groups_) {
+    lanes::UpdatedGroup group{
+        .parameters = each.parameters, .optimizer = each.optimizer, .lanes = each.group.entry_lanes};
+    if (each.is_host()) {
+      group.lanes.resize(static_cast<size_t>(population_.num_lanes()));
+      std::iota(group.lanes.begin(), group.lanes.end(), 0);
+    } else {
+      group.frozen = each.group.frozen;
+      if (each.is_seed()) group.norms = metrics_.seed_norms(each.group.slot);
+    }
+    listed.push_back(std::move(group));
+  }
+  update_.set_groups(std::move(listed));
 }
 
 // The entry may lie beyond those in use.

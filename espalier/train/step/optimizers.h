@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "espalier/grow/population.h"
+#include "espalier/lanes/optim/group_update.h"
 #include "espalier/lanes/optim/optimizer.h"
+#include "espalier/train/step/metrics.h"
 
 namespace espalier::train {
 
@@ -31,14 +33,18 @@ struct OptimizedGroup {
 
 class LaneOptimizers {
  public:
-  // seeds: of their own parameters and of their gates.
+  // seeds: of their own parameters and of their gates. metrics: where the norms of seeds are added up.
   LaneOptimizers(grow::Population& population, const lanes::LaneSgdOptions& hosts,
-                 const lanes::LaneSgdOptions& seeds);
+                 const lanes::LaneSgdOptions& seeds, const StepMetrics& metrics);
 
   // After Population::apply().
   void sync_groups(const grow::GrowthReport& report);
 
   const std::vector<OptimizedGroup>& groups() const { return groups_; }  // the host's first
+
+  // All groups at once.
+  lanes::GroupUpdate& update() { return update_; }
+  const lanes::GroupUpdate& update() const { return update_; }
 
   // What is kept for a lane, without the lane axis: views. A lane in the same states has the same names.
   std::vector<NamedTensor> lane_state(int64_t lane) const;
@@ -48,12 +54,15 @@ class LaneOptimizers {
 
  private:
   void reset(lanes::LaneSGD& optimizer, int64_t entry);
+  void list_groups();
 
   grow::Population& population_;
   lanes::LaneSgdOptions hosts_;
   lanes::LaneSgdOptions seeds_;
+  const StepMetrics& metrics_;
   std::map<std::string, std::unique_ptr<lanes::LaneSGD>> optimizers_;  // by the group's name
   std::vector<OptimizedGroup> groups_;
+  lanes::GroupUpdate update_;
 };
 
 }  // namespace espalier::train

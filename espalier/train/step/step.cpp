@@ -2,12 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -37,8 +36,8 @@ TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t
                                .num_batches = options.batches_per_pass,
                                .type = options.compute,
                                .format = options.format}),
-      optimizers_(population, options.optimizer, options.seeds),
       metrics_(population.num_lanes(), population.num_slots(), batch_.device()),
+      optimizers_(population, options.optimizer, options.seeds, metrics_),
       graphs_(options.graphs) {
   const at::TensorOptions device(batch_.device());
   const int64_t lanes = population.num_lanes();
@@ -82,7 +81,7 @@ void TrainStep::run() {
 }
 
 std::string TrainStep::key() const {
-  return population_.signature() + (gathers_seed_norms_ ? "" : ", no norms of seeds");
+  return fmt::format("{}, lists {}", population_.signature(), optimizers_.update().generation());
 }
 
 void TrainStep::run_eagerly() {
@@ -135,45 +134,19 @@ at::Tensor TrainStep::gradients() {
 
 void TrainStep::update(const at::Tensor& losses) {
   const c10::NoGradGuard no_grad;
-  // Written where they are read, by every group's optimiser: no copies in a step.
-  at::Tensor& rates = optimizers_.groups().front().optimizer->learning_rates;  // [L]: the host's come first
+  at::Tensor& rates = optimizers_.groups().front().optimizer->learning_rates;  // [L]: the hosts' come first
   at::mul_out(rates, peak_rates_, schedule_.at(step_));
-  const at::Tensor is_sound = at::isfinite(losses);  // [L] bool
-  const at::Tensor unscale = loss_scale_ ? loss_scale_->inverse() : at::Tensor();
-  at::Tensor may_move;  // [L] bool: lanes that are updated
-  SeedNorms seed_norms(static_cast<size_t>(population_.num_slots()));
-  for (const OptimizedGroup& each : optimizers_.groups()) {
-    // An empty entry takes what lane 0 has, and is frozen.
-    const at::Tensor lanes = each.is_host() ? at::Tensor() : each.group.entries.clamp_min(0);  // [E] i64
-    const auto per_entry = [&](const at::Tensor& per_lane) {
-      return lanes.defined() ? per_lane.index_select(0, lanes) : per_lane;
-    };
-    if (unscale.defined()) lanes::scale_lane_gradients_(each.parameters, per_entry(unscale));
-    const at::Tensor norms = lanes::lane_gradient_norms(each.parameters);  // [E]
-    if (options_.clip_norm > 0) lanes::clip_lane_gradients_(each.parameters, norms, options_.clip_norm);
-    const at::Tensor has_gradients = at::isfinite(norms);
-    if (lanes.defined()) at::index_select_out(each.optimizer->learning_rates, rates, 0, lanes);
-    if (each.is_host()) {
-      metrics_.add_host_norms(norms);
-      may_move = is_active_.logical_and(is_sound).logical_and(has_gradients);
-      at::Tensor failed = may_move.logical_not();
-      if (loss_scale_) {
-        // What a lower scale may cure is left out and not flagged.
-        const at::Tensor overflows = is_active_.logical_and(is_sound).logical_and_(failed);
-        failed = failed.logical_and(overflows.logical_not().logical_or_(loss_scale_->is_smallest()));
-        metrics_.add_loss_scale(overflows, loss_scale_->scales());
-        loss_scale_->update(overflows.logical_not());
-      }
-      metrics_.add_non_finite(failed.logical_and(is_active_));
-      each.optimizer->step(may_move);
-    } else {
-      if (each.is_seed())
-        seed_norms[static_cast<size_t>(each.group.slot)].push_back({each.group.entries, norms});
-      each.optimizer->step(
-          per_entry(may_move).logical_and(has_gradients).logical_and_(each.group.frozen.logical_not()));
-    }
+  lanes::UpdateInputs inputs{
+      .losses = losses, .is_active = is_active_, .rates = rates, .clip_norm = options_.clip_norm};
+  if (loss_scale_) {
+    inputs.scales = loss_scale_->scales();
+    inputs.smallest_scale = LossScale::kSmallest;
   }
-  if (gathers_seed_norms_) metrics_.add_seed_norms(seed_norms);
+  optimizers_.update().run(inputs, metrics_.update_sums());
+  if (loss_scale_) {
+    metrics_.set_loss_scales(loss_scale_->scales());
+    loss_scale_->update(metrics_.is_whole());
+  }
   batch_.advance();
   step_.add_(1);
 }

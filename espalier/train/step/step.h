@@ -67,9 +67,6 @@ class TrainStep {
   // Between epochs, after Population::apply().
   void sync_groups(const grow::GrowthReport& report) { optimizers_.sync_groups(report); }
 
-  // Between epochs: whether steps add up the gradient norms of seeds. They do at first.
-  void gather_seed_norms(bool wanted) { gathers_seed_norms_ = wanted; }
-
   // One step, replayed where graphs are on.
   void run();
   // The same without a graph.
@@ -111,14 +108,13 @@ class TrainStep {
   TrainStepOptions options_;
   RateSchedule schedule_;
   data::BatchDelivery batch_;
+  StepMetrics metrics_;
   LaneOptimizers optimizers_;
   std::optional<LossScale> loss_scale_;  // for f16
-  StepMetrics metrics_;
-  at::Tensor peak_rates_;  // [L] f32
-  at::Tensor is_active_;   // [L] bool
-  at::Tensor step_;        // [1] f64: the batch of the whole run, from 0
+  at::Tensor peak_rates_;                // [L] f32
+  at::Tensor is_active_;                 // [L] bool
+  at::Tensor step_;                      // [1] f64: the batch of the whole run, from 0
   int64_t steps_done_ = 0;
-  bool gathers_seed_norms_ = true;
   StepGraphs graphs_;  // last: its graphs are gone before what they write to
 };
 

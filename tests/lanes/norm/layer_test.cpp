@@ -510,6 +510,33 @@ TEST(LaneGroupNormCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
   expect_group_norm_contracts();
   testing::expect_contracts(group_norm_layer({2, 5, 64, 16, 16}, 4, Activation::kRelu, random_mask(2, 5, 1)));
   testing::expect_contracts(group_norm_layer({2, 3, 24, 7, 5}, 3, Activation::kNone, {}));
+  // Vectors of channels that lie in several groups.
+  testing::expect_contracts(group_norm_layer({2, 5, 8, 9, 7}, 8, Activation::kRelu, random_mask(2, 5, 1)));
+  testing::expect_contracts(group_norm_layer({1, 3, 48, 4, 4}, 12, Activation::kNone, {}));
+}
+
+TEST(LaneGroupNormCuda, TakesTheReluBeforeIt) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  struct Shape {
+    std::vector<int64_t> sizes;
+    int64_t groups;
+  };
+  for (const Shape& shape : {Shape{{2, 3, 8, 6, 5}, 8}, {{3, 2, 64, 4, 4}, 4}, {{1, 2, 6, 3, 3}, 3}}) {
+    const testing::Layer layer{.stacked =
+                                   [&](const testing::Tensors& in) {
+                                     return lane_group_norm(in[0], in[1], in[2],
+                                                            {.groups = shape.groups, .is_rectified = true});
+                                   },
+                               .torch =
+                                   [&](const testing::Tensors& in) {
+                                     return at::group_norm(in[0].relu(), shape.groups, in[1], in[2]);
+                                   },
+                               .inputs = {testing::random_lanes(shape.sizes),
+                                          testing::random_lanes({shape.sizes[0], shape.sizes[2]}),
+                                          testing::random_lanes({shape.sizes[0], shape.sizes[2]})}};
+    testing::expect_contracts(layer);
+  }
 }
 
 TEST(LaneGroupNorm, HasTheGradientsOfFiniteDifferences) {

@@ -36,8 +36,9 @@ void compare_one_round(uint64_t seed, Exercise& exercise) {
   grow::Population nursery(host, setup.blueprints, at::kCPU, at::kFloat);
   data::GatherIterator train(training_plan(options.population, setup.device, at::kFloat), {setup.dataset},
                              data::Split::kTrain);
-  data::GatherIterator validate(evaluation_plan(options.population, setup.device, at::kFloat),
-                                {setup.dataset}, data::Split::kValidation);
+  data::GatherIterator validate(
+      evaluation_plan(options.population, setup.device, at::kFloat, setup.dataset->validation.num_samples()),
+      {setup.dataset}, data::Split::kValidation);
   const RateSchedule schedule = RateSchedule::one_cycle(train.length() * kSteps);
   const policy::PolicyNetwork network(trainer.policy()->network().options());
   const policy::MaskRules rules(PlainLane::space_of(nursery), at::ones({nursery.num_slots()}, at::kBool),

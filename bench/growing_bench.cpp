@@ -1,0 +1,166 @@
+#include "bench/growing_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "bench/random_images.h"
+#include "espalier/core/error.h"
+#include "espalier/data/resident.h"
+#include "espalier/lanes/conv/choice.h"
+#include "espalier/tensor/device.h"
+#include "espalier/train/population/shard.h"
+
+namespace espalier::bench {
+namespace {
+
+constexpr double kBytesPerUs = 4.3e6;  // what one H200 was measured to copy: 4.3 TB/s, read and written
+constexpr int64_t kValidationSamples = 5000;
+
+struct Seed {
+  int64_t lane;
+  size_t slot;  // action index
+  int32_t blueprint;
+};
+
+// Where the seeds stand: spread over lanes and slots by a stride that meets every place once, all blueprints but
+// noop in turn. bench/peers/growing_torch.py does the same.
+std::vector<Seed> seeds_of(int64_t count, int64_t lanes, int64_t slots, int32_t num_blueprints) {
+  const int64_t places = lanes * slots;
+  if (count > places)
+    fail_usage("--seeds {}: want at most {}, one in each of {} slots of {} networks", count, places, slots, lanes);
+  int64_t stride = std::max<int64_t>(1, places * 2 / 9);
+  while (std::gcd(stride, places) != 1) ++stride;
+  std::vector<Seed> seeds;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t place = i * stride % places;
+    seeds.push_back({place / slots, static_cast<size_t>(place % slots),
+                     static_cast<int32_t>(1 + i % (num_blueprints - 1))});
+  }
+  return seeds;
+}
+
+// Two of three are felt, the third still learns beside its host; operators in turn.
+SlotState state_of(const Seed& seed, int64_t i) {
+  SlotState state{};
+  state.stage = i % 3 == 2 ? SeedStage::kTraining : SeedStage::kHolding;
+  state.blueprint = seed.blueprint;
+  state.num_seeds = 1;
+  state.target = 1;
+  state.amplitude = state.stage == SeedStage::kHolding ? 1.0f : 0.0f;
+  state.blend_operator = static_cast<BlendOperator>(i % kNumBlendOperators);
+  return state;
+}
+
+// How often a step reads or writes as many values as the slot has, at least, where every layer is a kernel of its
+// own that reads what it needs once: selecting and blending, then the layers of the blueprint, forward and
+// backward.
+double passes_of(const std::string& blueprint) {
+  constexpr double kJoin = 8, kConv = 6, kNorm = 5;
+  if (blueprint == "norm") return kJoin + kNorm + 4;
+  if (blueprint == "attention") return kJoin + 6;
+  if (blueprint == "depthwise" || blueprint == "bottleneck") return kJoin + 2 * kConv + kNorm + 1;
+  if (blueprint == "conv_heavy") return kJoin + 2 * kConv + 2 * kNorm + 1;
+  return kJoin + kConv + kNorm + 1;
+}
+
+double seeds_floor_us(train::Shard& shard, const std::vector<Seed>& seeds, int64_t batch) {
+  double bytes = 0;
+  for (const Seed& seed : seeds) {
+    const grow::SlotSpec& slot = shard.population().slots()[seed.slot];
+    bytes += passes_of(shard.population().blueprints().at(seed.blueprint).name) *
+             static_cast<double>(batch * slot.channels * slot.height * slot.width * 2);
+  }
+  return bytes / kBytesPerUs;
+}
+
+struct Times {
+  Timing step, validation;
+};
+
+Times time_shard(train::Shard& shard, const GrowingBenchOptions& options, bool is_grown) {
+  const c10::Device device = shard.step().device();
+  train::TrainStep& step = shard.step();
+  step.begin_epoch(0);
+  int64_t done = 0;
+  const auto one_step = [&] {
+    if (done++ % shard.batches_per_epoch() == 0) step.begin_epoch(0);
+    step.run();
+  };
+  std::vector<int64_t> slots;  // whose seeds are left out in turn, as decisions want it
+  for (int64_t slot = 0; is_grown && slot < shard.population().num_slots(); ++slot)
+    if (shard.population().has_stacks(slot)) slots.push_back(slot);
+  const TimingPlan steps = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{8, 15, 5};
+  const TimingPlan passes = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{3, 7, 1};
+  Times times;
+  times.step = time_calls(device, steps, one_step);
+  times.validation = time_calls(device, passes, [&] { shard.validation().pass(slots); });
+  return times;
+}
+
+}  // namespace
+
+std::string run_growing_bench(const GrowingBenchOptions& options, const std::string& commit,
+                              const Progress& progress) {
+  const DeviceName name = choose_device(options.device);
+  const c10::Device device = torch_device(name);
+  lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed : lanes::ConvChoosing::kMeasure);
+  train::PopulationConfig training;
+  training.lanes = options.bench.smoke ? std::min<int64_t>(options.lanes, 4) : options.lanes;
+  training.batch = options.bench.smoke ? std::min<int64_t>(options.batch, 8) : options.batch;
+  const int64_t num_seeds = options.bench.smoke ? std::min<int64_t>(options.seeds, 7) : options.seeds;
+  const auto dataset = data::make_resident(
+      random_images(), {.validation = options.bench.smoke ? 64 : kValidationSamples}, device, progress);
+  Report report("growing", device, commit, options.bench);
+  const std::string shapes = fmt::format("{} x {}, cifar_baseline", training.lanes, training.batch);
+
+  train::Shard bare({.options = training, .dataset = dataset, .device = name});
+  const Times without = time_shard(bare, options, /*is_grown=*/false);
+
+  train::Shard grown({.options = training, .dataset = dataset, .device = name});
+  const int64_t num_slots = grown.population().num_slots();
+  const std::vector<Seed> seeds =
+      seeds_of(num_seeds, training.lanes, num_slots, grown.population().blueprints().size());
+  std::vector<std::vector<SlotState>> states(static_cast<size_t>(training.lanes),
+                                             std::vector<SlotState>(static_cast<size_t>(num_slots)));
+  for (size_t i = 0; i < seeds.size(); ++i)
+    states[static_cast<size_t>(seeds[i].lane)][seeds[i].slot] = state_of(seeds[i], static_cast<int64_t>(i));
+  grown.begin_with(states);
+  const Times with = time_shard(grown, options, /*is_grown=*/true);
+
+  const bool on_gpu = !device.is_cpu();
+  const double floor_us = on_gpu ? seeds_floor_us(grown, seeds, training.batch) : 0;
+  report.add({.name = fmt::format("espalier, {} seeds: a step", seeds.size()),
+              .shapes = shapes,
+              .timing = with.step,
+              .floor_us = on_gpu ? without.step.median_us + floor_us : 0,
+              .note = "floor: the bare step, and what the seeds read and write"});
+  report.add({.name = "espalier, bare: a step", .shapes = shapes, .timing = without.step});
+  report.add({.name = fmt::format("espalier, {} seeds: validation", seeds.size()),
+              .shapes = shapes,
+              .timing = with.validation,
+              .note = fmt::format("{} samples, and without each of {} slots", dataset->validation.num_samples(), num_slots)});
+  report.add({.name = "espalier, bare: validation", .shapes = shapes, .timing = without.validation});
+  std::string problems;
+  if (options.peers) {
+    std::vector<std::string> arguments{"--device", name.text(),
+                                       "--lanes",  std::to_string(training.lanes),
+                                       "--batch",  std::to_string(training.batch),
+                                       "--seeds",  std::to_string(num_seeds),
+                                       "--dtype",  on_gpu ? "bf16" : "fp32"};
+    if (options.bench.smoke) arguments.push_back("--smoke");
+    std::string problem;
+    for (const Case& peer : run_peers("growing_torch.py", arguments, &problem)) report.add(peer);
+    if (!problem.empty()) problems = fmt::format("peers: {}\n", problem);
+  }
+  const auto epoch_s = [&](const Times& times) {
+    return (static_cast<double>(options.steps) * times.step.median_us + times.validation.median_us) / 1e6;
+  };
+  return report.text() +
+         fmt::format("an epoch of {} steps and a validation: {:.3f} s with {} seeds, {:.3f} s without\n", options.steps,
+                     epoch_s(with), seeds.size(), epoch_s(without)) +
+         problems;
+}
+
+}  // namespace espalier::bench

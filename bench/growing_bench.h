@@ -1,0 +1,47 @@
+// `espalier bench growing`: a training step and a validation of networks with seeds of all kinds, beside the same
+// networks bare and beside a loop over torch modules.
+#pragma once
+
+#include <string>
+
+#include "bench/harness.h"
+#include "espalier/core/options.h"
+#include "espalier/core/progress.h"
+#include "espalier/train/job_config.h"
+
+namespace espalier::bench {
+
+struct GrowingBenchOptions {
+  BenchOptions bench;
+  std::string device = "auto";
+  int64_t lanes = 32;
+  int64_t batch = 256;
+  int64_t seeds = 75;
+  int64_t steps = 175;
+  bool deterministic = false;
+  bool peers = true;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    bench.visit(v);
+    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
+    v({.name = "lanes", .help = "networks at once", .low = 1, .high = 4096}, lanes);
+    v({.name = "batch", .help = "samples per network and step", .low = 1, .high = 1 << 20}, batch);
+    v({.name = "seeds",
+       .help = "that stand in them, of all blueprints in turn, at most one in each of a network's slots",
+       .low = 0,
+       .high = 1 << 20},
+      seeds);
+    v({.name = "steps", .help = "of the epoch that the times are added up to", .low = 1, .high = 1 << 20}, steps);
+    v({.name = "deterministic",
+       .help = "fixed convolutions instead of those that are measured to be fastest"},
+      deterministic);
+    v({.name = "peers", .help = "also time PyTorch in Python, where it is"}, peers);
+  }
+};
+
+// Returns the table, and what an epoch of them takes.
+std::string run_growing_bench(const GrowingBenchOptions& options, const std::string& commit,
+                              const Progress& progress);
+
+}  // namespace espalier::bench

@@ -1,0 +1,178 @@
+"""What a PyTorch user writes to train small networks of different structures: the peer of `espalier bench growing`.
+
+One step (forward, backward, clipping by the gradient norm, SGD with Nesterov momentum and weight decay) of L networks of
+`cifar_baseline` (three blocks of 8, 16 and 32 channels) in whose slots seeds stand, as torch.nn modules, one network
+after another, on random images of CIFAR-10's sizes that already lie on the device. Seeds stand where
+bench/growing_bench.cpp has them. Networks of equal structure could go through vmap together; where the seeds stand, no two are alike.
+Prints one JSON line a case.
+"""
+
+import argparse
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from torch_timing import measure, report
+
+LR, MOMENTUM, WEIGHT_DECAY, CLIP = 0.1, 0.9, 5e-4, 1.0
+CLASSES = 10
+BASE = 8
+BLUEPRINTS = ["noop", "norm", "attention", "depthwise", "bottleneck", "conv_small", "conv_light", "conv_heavy"]
+# By action index: (row, column); row 0 comes before a block's pool, row 1 behind it.
+SLOTS = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def groups_of(channels):
+    for groups in (32, 16, 8, 4, 2, 1):
+        if channels % groups == 0 and channels // groups >= 16:
+            return groups
+    return next(groups for groups in (32, 16, 8, 4, 2, 1) if channels % groups == 0)
+
+
+def conv(inside, outside, kernel=1, groups=1):
+    return nn.Conv2d(inside, outside, kernel, padding=kernel // 2, bias=False, groups=groups)
+
+
+class Seed(nn.Module):
+    def __init__(self, kind, channels):
+        super().__init__()
+        self.kind = kind
+        norm = lambda: nn.GroupNorm(groups_of(channels), channels)
+        if kind == "norm":
+            self.branch, self.mix = norm(), nn.Parameter(torch.zeros(()))
+        elif kind == "attention":
+            narrow = max(1, channels // 4)
+            self.branch = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, narrow), nn.ReLU(),
+                                        nn.Linear(narrow, channels), nn.Sigmoid())
+        elif kind == "depthwise":
+            self.branch = nn.Sequential(conv(channels, channels, 3, channels), conv(channels, channels), nn.ReLU(), norm())
+        elif kind == "bottleneck":
+            narrow = max(8, channels // 4)
+            self.branch = nn.Sequential(conv(channels, narrow), conv(narrow, narrow, 3), conv(narrow, channels), norm())
+        elif kind == "conv_small":
+            self.branch = nn.Sequential(conv(channels, channels), nn.ReLU(), norm())
+        elif kind == "conv_light":
+            self.branch = nn.Sequential(conv(channels, channels, 3), nn.ReLU(), norm())
+        else:
+            self.branch = nn.Sequential(conv(channels, channels, 3), norm(), nn.ReLU(), conv(channels, channels, 3), nn.ReLU(), norm())
+
+    def forward(self, x):
+        y = self.branch(x)
+        if self.kind == "norm":
+            return x + torch.tanh(self.mix) * (y - x)
+        if self.kind == "attention":
+            return x * (2 * y)[:, :, None, None]
+        return x + y
+
+
+class Slot(nn.Module):
+    """A seed and how it is felt: not at all yet, or by one of the operators."""
+
+    def __init__(self, kind, channels, number):
+        super().__init__()
+        self.seed, self.is_training, self.operator = Seed(kind, channels), number % 3 == 2, number % 3
+        if self.operator == 2:
+            narrow = max(8, channels // 4)
+            self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, narrow), nn.ReLU(),
+                                      nn.Linear(narrow, 1), nn.Sigmoid())
+
+    def forward(self, h):
+        if self.is_training:
+            s = self.seed(h.detach())
+            return h + (s - s.detach())
+        s = self.seed(h)
+        if self.operator == 1:
+            return h * (1 + torch.tanh(s - h))
+        return s if self.operator == 0 else h + self.gate(h)[:, :, None, None] * (s - h)
+
+
+class Network(nn.Module):
+    def __init__(self, seeds):
+        super().__init__()
+        self.blocks, self.slots, channels = nn.ModuleList(), nn.ModuleDict(), 3
+        for i in range(3):
+            wider = BASE << i
+            self.blocks.append(nn.Sequential(conv(channels, wider, 3), nn.BatchNorm2d(wider), nn.ReLU()))
+            channels = wider
+        for (row, column), kind, number in seeds:
+            self.slots[f"r{row}c{column}"] = Slot(kind, BASE << column, number)
+        self.head = nn.Linear(channels, CLASSES)
+
+    def forward(self, x):
+        for i, block in enumerate(self.blocks):
+            x = block(x)
+            for row in (0, 1):
+                if row == 1:
+                    x = F.max_pool2d(x, 2)
+                if f"r{row}c{i}" in self.slots:
+                    x = self.slots[f"r{row}c{i}"](x)
+        return self.head(x.mean((2, 3)))
+
+
+def seeds_of(count, lanes):
+    places = lanes * len(SLOTS)
+    stride = max(1, places * 2 // 9)
+    while math.gcd(stride, places) != 1:
+        stride += 1
+    seeds = [[] for _ in range(lanes)]
+    for i in range(count):
+        place = i * stride % places
+        seeds[place // len(SLOTS)].append((SLOTS[place % len(SLOTS)], BLUEPRINTS[1 + i % (len(BLUEPRINTS) - 1)], i))
+    return seeds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--lanes", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seeds", type=int, default=75)
+    parser.add_argument("--dtype", default="bf16", choices=["fp32", "bf16"])
+    parser.add_argument("--smoke", action="store_true", help="once")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    torch.manual_seed(1)
+    is_narrow = args.dtype == "bf16"
+    networks = [Network(seeds).to(device).to(memory_format=torch.channels_last) for seeds in seeds_of(args.seeds, args.lanes)]
+    fused = device.type == "cuda"
+    optimizers = [torch.optim.SGD(n.parameters(), LR, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True, fused=fused) for n in networks]
+    x = torch.randn(args.lanes, args.batch, 3, 32, 32, device=device)
+    xs = [image.to(memory_format=torch.channels_last) for image in x]
+    ys = list(torch.randint(0, CLASSES, (args.lanes, args.batch), device=device))
+    streams = [torch.cuda.Stream(device) for _ in networks] if fused else []
+
+    def train(lane):
+        optimizers[lane].zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_narrow):
+            loss = F.cross_entropy(networks[lane](xs[lane]), ys[lane])
+        loss.backward()
+        nn.utils.clip_grad_norm_(networks[lane].parameters(), CLIP)
+        optimizers[lane].step()
+
+    def loop():
+        for lane in range(args.lanes):
+            train(lane)
+
+    def on_streams():
+        main_stream = torch.cuda.current_stream(device)
+        for lane, stream in enumerate(streams):
+            stream.wait_stream(main_stream)
+            with torch.cuda.stream(stream):
+                train(lane)
+        for stream in streams:
+            main_stream.wait_stream(stream)
+
+    shapes = f"{args.lanes} x {args.batch}, cifar_baseline"
+    kind = "bf16 autocast" if is_narrow else "fp32"
+    plan = (0, 1, 1) if args.smoke else (2, 5, 1)
+    report(f"PyTorch, a loop over networks, {args.seeds} seeds: a step", shapes, f"{kind}, channels-last", **measure(loop, device, *plan))
+    if streams:
+        report(f"PyTorch, the same, a stream each: a step", shapes, f"{kind}, channels-last", **measure(on_streams, device, *plan))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+#include "espalier/lanes/optim/group_update.h"
+
+#include <cmath>
+
+#include "tests/lanes/optim/updated_networks.h"
+#include "tests/support/message.h"
+
+namespace espalier::lanes {
+namespace {
+
+using testing::distance;
+using testing::expect_same_bits;
+using testing::expect_same_entry;
+using testing::kInf;
+using testing::kNaN;
+using testing::largest;
+using testing::NetworkOptions;
+using testing::Networks;
+using testing::numbers;
+using testing::set_scales;
+using testing::some_shapes;
+using testing::Tensors;
+
+// After a first step that all make, so that there is momentum, one that `spoil` spoils: entries that `stays`
+// names keep all that they are, and the others are what they would be without it.
+void expect_that_only_these_stay(const std::function<void(Networks&)>& spoil,
+                                 const std::function<bool(size_t group, int64_t entry)>& stays) {
+  NetworkOptions setup{.shapes = some_shapes(), .compute = at::kBFloat16};
+  Networks healthy(setup), spoilt(setup);
+  for (Networks* each : {&healthy, &spoilt}) {
+    each->draw_gradients(0);
+    each->run();
+  }
+  const auto before = spoilt.all_entries();
+  for (Networks* each : {&healthy, &spoilt}) {
+    each->inputs.clip_norm = 2;
+    each->draw_gradients(1);
+  }
+  spoil(spoilt);
+  healthy.run();
+  spoilt.run();
+  const auto unspoilt = healthy.all_entries(), after = spoilt.all_entries();
+  for (size_t g = 0; g < after.size(); ++g)
+    for (size_t e = 0; e < after[g].size(); ++e) {
+      const std::string what = "group " + std::to_string(g) + " entry " + std::to_string(e);
+      const bool is_empty = healthy.groups[g].lanes[e] < 0;
+      const bool is_to_stay = is_empty || stays(g, static_cast<int64_t>(e));
+      expect_same_entry(after[g][e], is_to_stay ? before[g][e] : unspoilt[g][e], what);
+      if (!is_to_stay) {
+        EXPECT_FALSE(at::equal(after[g][e][0], before[g][e][0])) << what << " did not move";
+      }
+    }
+}
+
+TEST(GroupUpdate, KeepsALaneWhoseLossIsNotFiniteWithAllThatGrewOnIt) {
+  for (const double loss : {kNaN, kInf, -kInf})
+    for (const int64_t lane : {0, 1, 3})
+      expect_that_only_these_stay([&](Networks& spoilt) { spoilt.inputs.losses[lane] = loss; },
+                                  [&](size_t group, int64_t entry) {
+                                    return some_shapes()[group].lanes[static_cast<size_t>(entry)] == lane;
+                                  });
+}
+
+TEST(GroupUpdate, KeepsALaneThatIsNotTrainedWithAllThatGrewOnIt) {
+  expect_that_only_these_stay([](Networks& spoilt) { spoilt.inputs.is_active[1] = false; },
+                              [](size_t group, int64_t entry) {
+                                return some_shapes()[group].lanes[static_cast<size_t>(entry)] == 1;
+                              });
+}
+
+TEST(GroupUpdate, KeepsTheSeedsOfALaneWhoseHostHasGradientsThatAreNotFinite) {
+  for (const double value : {kNaN, kInf})
+    expect_that_only_these_stay([&](Networks& spoilt) { spoilt.poison(0, 1, value); },
+                                [](size_t group, int64_t entry) {
+                                  return some_shapes()[group].lanes[static_cast<size_t>(entry)] == 1;
+                                });
+}
+
+TEST(GroupUpdate, KeepsASeedWhoseGradientsAreNotFiniteAlone) {
+  for (const double value : {kNaN, -kInf})
+    expect_that_only_these_stay([&](Networks& spoilt) { spoilt.poison(1, 3, value); },
+                                [](size_t group, int64_t entry) { return group == 1 && entry == 3; });
+}
+
+TEST(GroupUpdate, KeepsFrozenEntries) {
+  expect_that_only_these_stay([](Networks& spoilt) { spoilt.groups[1].frozen[2] = true; },
+                              [](size_t group, int64_t entry) { return group == 1 && entry == 2; });
+}
+
+TEST(GroupUpdate, KeepsEntriesThatTheirOptimizerHasFrozen) {
+  expect_that_only_these_stay(
+      [](Networks& spoilt) {
+        spoilt.groups[0].optimizer->frozen[3] = true;
+        spoilt.groups[2].optimizer->frozen[1] = true;
+      },
+      [](size_t group, int64_t entry) { return (group == 0 && entry == 3) || (group == 2 && entry == 1); });
+}
+
+TEST(GroupUpdate, ReadsNothingOfEmptyEntries) {
+  expect_that_only_these_stay(
+      [](Networks& spoilt) {
+        spoilt.poison(1, 1);
+        spoilt.poison(2, 2, kInf);
+      },
+      [](size_t, int64_t) { return false; });
+}
+
+// One entry's update as it is written in a textbook, in double.
+struct PlainEntry {
+  Tensors values;
+  Tensors momenta;
+  double steps = 0;
+
+  explicit PlainEntry(const Networks& networks, size_t group, int64_t entry) {
+    for (const LaneParameter* parameter : networks.groups[group].parameters) {
+      values.push_back(parameter->value().detach()[entry].to(at::kDouble).clone());
+      momenta.push_back(at::zeros_like(values.back()));
+    }
+  }
+  static double norm(const Tensors& gradients) {
+    double squares = 0;
+    for (const at::Tensor& each : gradients) squares += each.square().sum().item<double>();
+    return std::sqrt(squares);
+  }
+  void step(const Tensors& gradients, double rate, double clip_norm, const LaneSgdOptions& sgd) {
+    const double factor = clip_norm > 0 ? std::min(1.0, clip_norm / (norm(gradients) + 1e-6)) : 1;
+    if (sgd.warm_up_steps > 0) rate *= std::min(1.0, (steps + 0.5) / static_cast<double>(sgd.warm_up_steps));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const at::Tensor decayed = gradients[i] * factor + values[i] * sgd.weight_decay;
+      momenta[i] = momenta[i] * sgd.momentum + decayed;
+      const at::Tensor direction = sgd.nesterov ? decayed + momenta[i] * sgd.momentum : momenta[i];
+      values[i] = values[i] - direction * (rate * sgd.rate_factor);
+    }
+    steps += 1;
+  }
+};
+
+TEST(GroupUpdate, ClipsEveryHostAndSeedByItsOwnNorm) {
+  NetworkOptions setup{.shapes = some_shapes(), .type = at::kDouble, .compute = at::kDouble};
+  for (const bool is_nesterov : {false, true})
+    for (const double clip_norm : {0.0, 12.0}) {
+      setup.sgd.nesterov = is_nesterov;
+      Networks networks(setup);
+      networks.inputs.clip_norm = clip_norm;
+      std::vector<std::vector<PlainEntry>> plain(networks.groups.size());
+      for (size_t g = 0; g < plain.size(); ++g)
+        for (int64_t e = 0; e < std::ssize(networks.groups[g].lanes); ++e)
+          plain[g].emplace_back(networks, g, e);
+      int num_clipped = 0, num_whole = 0;
+      for (int step = 0; step < 8; ++step) {
+        networks.draw_gradients(step);
+        networks.gradient(1, 2).mul_(10);  // a seed far above the limit on a host that is not
+        networks.gradient(0, 3, 2).mul_(0.1);
+        for (size_t g = 0; g < plain.size(); ++g)
+          for (size_t e = 0; e < plain[g].size(); ++e) {
+            const int64_t lane = networks.groups[g].lanes[e];
+            if (lane < 0) continue;
+            Tensors gradients;
+            for (const LaneParameter* parameter : networks.groups[g].parameters)
+              gradients.push_back(parameter->gradient()[static_cast<int64_t>(e)].clone());
+            (PlainEntry::norm(gradients) > clip_norm ? num_clipped : num_whole) += 1;
+            plain[g][e].step(gradients, networks.inputs.rates[lane].item<double>(), clip_norm, setup.sgd);
+          }
+        networks.run();
+      }
+      if (clip_norm > 0) {
+        EXPECT_GT(num_clipped, 16);
+        EXPECT_GT(num_whole, 16);
+      }
+      for (size_t g = 0; g < plain.size(); ++g)
+        for (size_t e = 0; e < plain[g].size(); ++e)
+          for (size_t i = 0; i < plain[g][e].values.size(); ++i) {
+            const at::Tensor& want = plain[g][e].values[i];
+            const at::Tensor got =
+                networks.groups[g].parameters[i]->value().detach()[static_cast<int64_t>(e)];
+            EXPECT_LE(distance(got, want), 1e-12 * largest(want))
+                << "group " << g << " entry " << e << " parameter " << i;
+          }
+    }
+}
+
+TEST(GroupUpdate, LetsComputeCopiesFollow) {
+  for (const auto compute : {at::kBFloat16, at::kHalf}) {
+    Networks networks({.shapes = some_shapes(), .compute = compute});
+    networks.draw_gradients(0);
+    networks.run();
+    for (const LaneParameter& parameter : networks.owned)
+      expect_same_bits(parameter.compute(), parameter.value().detach().to(compute), "copy");
+  }
+}
+
+TEST(GroupUpdate, AddsUpNormsBeforeClippingAndCountsWhatCouldNotBeTrained) {
+  Networks networks({.shapes = some_shapes()});
+  networks.inputs.clip_norm = 0.5;
+  std::vector<double> sums(4), most(4), first(4), second(4);
+  for (int step = 0; step < 3; ++step) {
+    networks.draw_gradients(step);
+    const auto norm_of = [&](size_t group, int64_t entry) {
+      Tensors gradients;
+      for (const LaneParameter* parameter : networks.groups[group].parameters)
+        gradients.push_back(parameter->gradient()[entry].to(at::kDouble));
+      return PlainEntry::norm(gradients);
+    };
+    for (size_t lane = 0; lane < 4; ++lane) {
+      const double norm = norm_of(0, static_cast<int64_t>(lane));
+      sums[lane] += norm;
+      most[lane] = std::max(most[lane], norm);
+    }
+    for (int64_t e = 0; e < 4; ++e)
+      if (e != 1)
+        first[static_cast<size_t>(networks.groups[1].lanes[static_cast<size_t>(e)])] += norm_of(1, e);
+    for (int64_t e = 0; e < 2; ++e)
+      second[static_cast<size_t>(networks.groups[2].lanes[static_cast<size_t>(e)])] += norm_of(2, e);
+    networks.poison(1, 1);  // an empty entry's norm is added to nothing
+    networks.run();
+  }
+  const auto expect_near = [](const at::Tensor& got, const std::vector<double>& want, const char* what) {
+    for (size_t lane = 0; lane < want.size(); ++lane)
+      EXPECT_NEAR(numbers(got)[lane], want[lane], 1e-12 * want[lane]) << what << " of lane " << lane;
+  };
+  expect_near(networks.sums.norms, sums, "norms");
+  expect_near(networks.sums.largest_norms, most, "largest norms");
+  expect_near(networks.groups[1].norms, first, "norms of the first stack");
+  expect_near(networks.groups[2].norms, second, "norms of the second stack");
+  EXPECT_EQ(numbers(networks.sums.non_finite), (std::vector<double>{0, 0, 0, 0}));
+
+  networks.draw_gradients(3);
+  networks.inputs.losses[0] = kNaN;
+  networks.inputs.losses[3] = kInf;
+  networks.inputs.is_active[3] = false;  // nobody counts what is not trained
+  networks.poison(0, 1);
+  networks.poison(1, 0);  // a seed of lane 2, which is trained
+  networks.run();
+  EXPECT_EQ(numbers(networks.sums.non_finite), (std::vector<double>{1, 1, 0, 0}));
+  EXPECT_TRUE(std::isnan(numbers(networks.sums.norms)[1]));
+  EXPECT_TRUE(std::isnan(numbers(networks.sums.largest_norms)[1]));
+  EXPECT_TRUE(std::isnan(numbers(networks.groups[1].norms)[2]));
+  for (const size_t lane : {0, 2, 3}) EXPECT_TRUE(std::isfinite(numbers(networks.sums.norms)[lane])) << lane;
+
+  networks.inputs.losses.fill_(1);
+  networks.draw_gradients(4);
+  networks.run();  // a norm that was not finite stays so
+  EXPECT_TRUE(std::isnan(numbers(networks.sums.largest_norms)[1]));
+  EXPECT_EQ(numbers(networks.sums.non_finite), (std::vector<double>{1, 1, 0, 0}));
+}
+
+TEST(GroupUpdate, DividesGradientsByTheScalesOfTheirLanes) {
+  for (const double clip_norm : {0.0, 2.0}) {
+    NetworkOptions setup{.shapes = some_shapes()};
+    Networks scaled(setup), plain(setup);
+    for (int step = 0; step < 3; ++step) {
+      for (Networks* each : {&scaled, &plain}) {
+        each->draw_gradients(step);
+        each->inputs.clip_norm = clip_norm;
+      }
+      set_scales(scaled, {1, 1024, 65536, 8}, 1);
+      scaled.run();
+      plain.run();
+    }
+    // Scales are powers of two: nothing is rounded.
+    for (size_t g = 0; g < plain.groups.size(); ++g) {
+      for (int64_t e = 0; e < std::ssize(plain.groups[g].lanes); ++e)
+        expect_same_entry(scaled.entry(g, e), plain.entry(g, e),
+                          "group " + std::to_string(g) + " entry " + std::to_string(e));
+      if (g > 0) expect_same_bits(scaled.groups[g].norms, plain.groups[g].norms, "norms");
+    }
+    expect_same_bits(scaled.sums.norms, plain.sums.norms, "norms of hosts");
+    EXPECT_EQ(numbers(scaled.sums.skipped), (std::vector<double>{0, 0, 0, 0}));
+    EXPECT_EQ(numbers(scaled.sums.is_whole), (std::vector<double>{1, 1, 1, 1}));
+  }
+}
+
+TEST(GroupUpdate, LeavesOutWhatALowerScaleMayCureAndFlagsItAtTheSmallest) {
+  Networks networks({.shapes = some_shapes()});
+  const auto before = networks.all_entries();
+  networks.draw_gradients(0);
+  set_scales(networks, {1024, 2, 1024, 1024}, 2);
+  networks.poison(0, 0, kInf);       // overflow
+  networks.poison(0, 1, kInf);       // overflow where the scale falls no further
+  networks.inputs.losses[2] = kNaN;  // no overflow: a lower scale cures nothing
+  networks.poison(2, 0, kInf);       // a seed's alone, which its host does not feel
+  networks.run();
+  EXPECT_EQ(numbers(networks.sums.skipped), (std::vector<double>{1, 1, 0, 0}));
+  EXPECT_EQ(numbers(networks.sums.is_whole), (std::vector<double>{0, 0, 1, 1}));
+  EXPECT_EQ(numbers(networks.sums.non_finite), (std::vector<double>{0, 1, 1, 0}));
+  for (const int64_t lane : {0, 1, 2})
+    expect_same_entry(networks.entry(0, lane), before[0][static_cast<size_t>(lane)], "host");
+  EXPECT_FALSE(at::equal(networks.entry(0, 3)[0], before[0][3][0]));
+  expect_same_entry(networks.entry(2, 0), before[2][0], "seed");
+
+  networks.draw_gradients(1);
+  networks.inputs.losses.fill_(1);
+  networks.inputs.is_active[0] = false;
+  set_scales(networks, {512, 2, 1024, 1024}, 2);
+  networks.poison(0, 0, kInf);  // nobody lowers the scale of a lane that is not trained
+  networks.run();
+  EXPECT_EQ(numbers(networks.sums.skipped), (std::vector<double>{1, 1, 0, 0}));
+  EXPECT_EQ(numbers(networks.sums.is_whole), (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_EQ(numbers(networks.sums.non_finite), (std::vector<double>{0, 1, 1, 0}));
+}
+
+TEST(GroupUpdate, NamesTheArgumentThatItRefuses) {
+  Networks networks({.shapes = some_shapes()});
+  GroupUpdate update;
+  EXPECT_ERROR(update.set_groups({}), c10::Error, "groups", "hosts", "none");
+  const auto refuses = [&](const std::function<void(std::vector<UpdatedGroup>&)>& spoil,
+                           std::initializer_list<std::string> parts) {
+    std::vector<UpdatedGroup> groups = networks.groups;
+    spoil(groups);
+    try {
+      update.set_groups(groups);
+      ADD_FAILURE() << "did not throw";
+    } catch (const c10::Error& error) {
+      ::espalier::testing::expect_parts(error.what(), parts);
+    }
+  };
+  using Groups = std::vector<UpdatedGroup>;
+  refuses([](Groups& groups) { groups[1].parameters.clear(); }, {"groups[1]", "parameters", "got 0"});
+  refuses([](Groups& groups) { groups[2].optimizer = nullptr; }, {"groups[2]", "optimiser"});
+  refuses([](Groups& groups) { groups[1].lanes.pop_back(); }, {"groups[1].lanes", "[4]", "[3]"});
+  refuses([](Groups& groups) { groups[0].lanes.push_back(4); }, {"groups[0].lanes", "[4]", "[5]"});
+  refuses([](Groups& groups) { std::swap(groups[0].lanes[1], groups[0].lanes[2]); },
+          {"groups[0].lanes[1]", "own number", "got 2"});
+  refuses([](Groups& groups) { groups[0].lanes[3] = -1; }, {"groups[0].lanes[3]", "own number", "got -1"});
+  refuses([](Groups& groups) { groups[2].lanes[0] = 4; }, {"groups[2].lanes[0]", "a lane or -1", "got 4"});
+  refuses([](Groups& groups) { groups[2].lanes[0] = -2; }, {"groups[2].lanes[0]", "a lane or -1", "got -2"});
+}
+
+}  // namespace
+}  // namespace espalier::lanes
