@@ -24,12 +24,13 @@ struct Seed {
   int32_t blueprint;
 };
 
-// Where the seeds stand: spread over lanes and slots by a stride that meets every place once, all blueprints but
-// noop in turn. bench/peers/growing_torch.py does the same.
+// Where the seeds stand: spread over lanes and slots by a stride that meets every place once, all blueprints
+// but noop in turn. bench/peers/growing_torch.py does the same.
 std::vector<Seed> seeds_of(int64_t count, int64_t lanes, int64_t slots, int32_t num_blueprints) {
   const int64_t places = lanes * slots;
   if (count > places)
-    fail_usage("--seeds {}: want at most {}, one in each of {} slots of {} networks", count, places, slots, lanes);
+    fail_usage("--seeds {}: want at most {}, one in each of {} slots of {} networks", count, places, slots,
+               lanes);
   int64_t stride = std::max<int64_t>(1, places * 2 / 9);
   while (std::gcd(stride, places) != 1) ++stride;
   std::vector<Seed> seeds;
@@ -53,9 +54,9 @@ SlotState state_of(const Seed& seed, int64_t i) {
   return state;
 }
 
-// How often a step reads or writes as many values as the slot has, at least, where every layer is a kernel of its
-// own that reads what it needs once: selecting and blending, then the layers of the blueprint, forward and
-// backward.
+// How often a step reads or writes as many values as the slot has, at least, where every layer is a kernel of
+// its own that reads what it needs once: selecting and blending, then the layers of the blueprint, forward
+// and backward.
 double passes_of(const std::string& blueprint) {
   constexpr double kJoin = 8, kConv = 6, kNorm = 5;
   if (blueprint == "norm") return kJoin + kNorm + 4;
@@ -105,7 +106,8 @@ std::string run_growing_bench(const GrowingBenchOptions& options, const std::str
                               const Progress& progress) {
   const DeviceName name = choose_device(options.device);
   const c10::Device device = torch_device(name);
-  lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed : lanes::ConvChoosing::kMeasure);
+  lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed
+                                                 : lanes::ConvChoosing::kMeasure);
   train::PopulationConfig training;
   training.lanes = options.bench.smoke ? std::min<int64_t>(options.lanes, 4) : options.lanes;
   training.batch = options.bench.smoke ? std::min<int64_t>(options.batch, 8) : options.batch;
@@ -140,7 +142,8 @@ std::string run_growing_bench(const GrowingBenchOptions& options, const std::str
   report.add({.name = fmt::format("espalier, {} seeds: validation", seeds.size()),
               .shapes = shapes,
               .timing = with.validation,
-              .note = fmt::format("{} samples, and without each of {} slots", dataset->validation.num_samples(), num_slots)});
+              .note = fmt::format("{} samples, and without each of {} slots",
+                                  dataset->validation.num_samples(), num_slots)});
   report.add({.name = "espalier, bare: validation", .shapes = shapes, .timing = without.validation});
   std::string problems;
   if (options.peers) {
@@ -158,8 +161,8 @@ std::string run_growing_bench(const GrowingBenchOptions& options, const std::str
     return (static_cast<double>(options.steps) * times.step.median_us + times.validation.median_us) / 1e6;
   };
   return report.text() +
-         fmt::format("an epoch of {} steps and a validation: {:.3f} s with {} seeds, {:.3f} s without\n", options.steps,
-                     epoch_s(with), seeds.size(), epoch_s(without)) +
+         fmt::format("an epoch of {} steps and a validation: {:.3f} s with {} seeds, {:.3f} s without\n",
+                     options.steps, epoch_s(with), seeds.size(), epoch_s(without)) +
          problems;
 }
 

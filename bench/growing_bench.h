@@ -1,5 +1,5 @@
-// `espalier bench growing`: a training step and a validation of networks with seeds of all kinds, beside the same
-// networks bare and beside a loop over torch modules.
+// `espalier bench growing`: a training step and a validation of networks with seeds of all kinds, beside the
+// same networks bare and beside a loop over torch modules.
 #pragma once
 
 #include <string>
@@ -32,7 +32,8 @@ struct GrowingBenchOptions {
        .low = 0,
        .high = 1 << 20},
       seeds);
-    v({.name = "steps", .help = "of the epoch that the times are added up to", .low = 1, .high = 1 << 20}, steps);
+    v({.name = "steps", .help = "of the epoch that the times are added up to", .low = 1, .high = 1 << 20},
+      steps);
     v({.name = "deterministic",
        .help = "fixed convolutions instead of those that are measured to be fastest"},
       deterministic);

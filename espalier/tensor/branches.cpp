@@ -16,7 +16,8 @@ namespace espalier {
 #if ESPALIER_WITH_CUDA
 namespace {
 
-// The streams of a device's branches. They live as long as the process: what is cached for a stream stays right.
+// The streams of a device's branches. They live as long as the process: what is cached for a stream stays
+// right.
 const std::vector<c10::cuda::CUDAStream>& streams_of(c10::DeviceIndex device) {
   static std::mutex mutex;
   static auto& all = *new std::map<c10::DeviceIndex, std::vector<c10::cuda::CUDAStream>>;
@@ -36,16 +37,16 @@ void wait_for(const c10::cuda::CUDAStream& waiting, const c10::cuda::CUDAStream&
 }  // namespace
 
 Branches::Branches(at::Device device, int64_t count)
-    : device_(device), is_parallel_(device.is_cuda() && count > 1) {
-  if (!is_parallel_) return;
+    : device_(device), num_streams_(device.is_cuda() ? std::clamp<int64_t>(count, 1, kMost) - 1 : 0) {
+  if (num_streams_ == 0) return;
   const auto caller = c10::cuda::getCurrentCUDAStream(device_.index());
   const auto& streams = streams_of(device_.index());
-  for (int64_t i = 0; i < std::min(count, kMost) - 1; ++i) wait_for(streams[static_cast<size_t>(i)], caller);
+  for (int64_t i = 0; i < num_streams_; ++i) wait_for(streams[static_cast<size_t>(i)], caller);
 }
 
 void Branches::run(const at::Tensor& input, const std::function<void()>& body) {
-  const int64_t branch = num_begun_++ % kMost;
-  if (!is_parallel_ || branch == 0) return body();
+  const int64_t branch = num_begun_++ % (num_streams_ + 1);
+  if (branch == 0) return body();
   const c10::cuda::CUDAStream& stream = streams_of(device_.index())[static_cast<size_t>(branch - 1)];
   const c10::cuda::CUDAStreamGuard guard(stream);
   input.record_stream(stream);
@@ -53,16 +54,16 @@ void Branches::run(const at::Tensor& input, const std::function<void()>& body) {
 }
 
 void Branches::join() {
-  if (!is_parallel_) return;
+  if (num_streams_ == 0) return;
   const auto caller = c10::cuda::getCurrentCUDAStream(device_.index());
   const auto& streams = streams_of(device_.index());
-  for (int64_t i = 0; i < std::min(num_begun_, kMost) - 1; ++i)
+  for (int64_t i = 0; i < num_streams_; ++i)  // also those that got nothing: all began behind the caller
     wait_for(caller, streams[static_cast<size_t>(i)]);
 }
 
 #else
 
-Branches::Branches(at::Device device, int64_t) : device_(device), is_parallel_(false) {}
+Branches::Branches(at::Device device, int64_t) : device_(device), num_streams_(0) {}
 
 void Branches::run(const at::Tensor&, const std::function<void()>& body) {
   body();

@@ -20,14 +20,15 @@ class Branches {
   Branches(const Branches&) = delete;
   Branches& operator=(const Branches&) = delete;
 
-  // The next branch. input: of the caller's stream; its memory is not handed on before the branch is done with it.
+  // The next branch. input: of the caller's stream; its memory is not handed on before the branch is done
+  // with it.
   void run(const at::Tensor& input, const std::function<void()>& body);
   // After the last one.
   void join();
 
  private:
   at::Device device_;
-  bool is_parallel_;
+  int64_t num_streams_;  // besides the caller's; 0: one branch after the other
   int64_t num_begun_ = 0;
 };
 

@@ -170,6 +170,18 @@ TEST(KeptRoom, IsGivenBackWhereASlotWouldHaveMoreThanTwiceTheLanes) {
 }
 
 // Seeds keep their entries for life, so stacks whose last entries are in use may need more than that.
+TEST(KeptRoom, IsNeededBeyondTwiceTheLanesWhereSeedsLieHighInTheirStacks) {
+  Grown kept(Room::kKept), needed(Room::kNeeded);
+  for (Grown* each : {&kept, &needed})
+    for (int32_t round = 0; round < 5; ++round) {  // the last lane of every round stays where it is
+      for (int64_t lane = 0; lane < kLanes - round; ++lane) each->plant(lane, 0, kNorm + round);
+      each->apply();
+    }
+  EXPECT_EQ(needed.population.signature(),
+            "r0c0.norm x5, r0c0.attention x4, r0c0.depthwise x4, r0c0.bottleneck x2, r0c0.conv_small x1");
+  EXPECT_EQ(kept.population.signature(), needed.population.signature());
+}
+
 TEST(KeptRoom, NeverTakesMoreThanTwiceTheLanesOrWhatIsNeeded) {
   bool was_given_back = false;
   for (const uint64_t seed : {4, 5, 6, 7}) {

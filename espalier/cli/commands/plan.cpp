@@ -62,6 +62,9 @@ PlannedData planned_data(const train::JobConfig& options, const DeviceName& name
                    .needs = {.bytes = resident_bytes(dataset, options.resident)},
                    .device = torch_device(name)};
   made.needs.residency = choose_residency(options.resident, made.needs.bytes, made.device);
+  made.needs.num_validation = dataset.has_validation()
+                                  ? dataset.validation.num_samples()
+                                  : num_validation(options.resident, dataset.train.num_samples());
   for (const data::HostField& field : dataset.train.fields) made.fields.push_back(field.spec);
   return made;
 }

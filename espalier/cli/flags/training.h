@@ -26,8 +26,9 @@ void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
      .high = 1e9},
     population.batches_per_step);
   v({.name = "validation-batch",
-     .help = "samples per network that are scored at a time, on validation and test: scores do not depend on "
-             "it; 0: as many as keep a GPU busy, and --batch on the CPU",
+     .help =
+         "samples per network that are scored at a time, on validation and test; 0: as many as keep a GPU "
+         "busy, and --batch on the CPU",
      .low = 0,
      .high = 1 << 20},
     population.validation_batch);

@@ -41,6 +41,11 @@ at::Tensor rows_like(const at::Tensor& x, int64_t features, at::ScalarType type)
   return lanes::empty_lanes({x.size(0), x.size(1), features}, x.options().dtype(type).requires_grad(false));
 }
 
+// What the kernels add up in, and keep for the way back.
+at::ScalarType sum_type_of(at::ScalarType type) {
+  return type == at::kFloat || type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 SqueezeArgs args_of(const at::Tensor& x, const at::Tensor& first_weight, const at::Tensor& second_weight,
                     const at::Tensor& entries) {
   return {.entries = static_cast<int32_t>(x.size(0)),
@@ -62,8 +67,10 @@ struct SqueezeFunction : torch::autograd::Function<SqueezeFunction> {
     const c10::cuda::CUDAGuard guard(given.device());
     const at::Tensor x = lanes::for_kernel(given);
     const at::ScalarType type = lanes::wide_type(x);
-    const at::Tensor pooled = rows_like(x, x.size(2), type), middle = rows_like(x, first_weight.size(1), type),
+    const at::Tensor pooled = rows_like(x, x.size(2), type),
+                     middle = rows_like(x, first_weight.size(1), type),
                      out = rows_like(x, second_weight.size(1), type);
+    const at::Tensor shares = rows_like(x, second_weight.size(1), sum_type_of(x.scalar_type()));
     const at::Tensor entries = lanes::active_entries(x.size(0));
     SqueezeArgs args = args_of(x, first_weight, second_weight, entries);
     args.factor = factor;
@@ -73,9 +80,10 @@ struct SqueezeFunction : torch::autograd::Function<SqueezeFunction> {
     args.pooled = lanes::stack_of(pooled);
     args.middle = lanes::stack_of(middle);
     args.out = lanes::stack_of(out);
+    args.shares = lanes::stack_of(shares);
     if (x.numel() > 0) C10_CUDA_CHECK(launch_squeeze_forward(args, lanes::stream_of(x)));
     ctx->save_for_backward(
-        {first_weight, first_bias, second_weight, second_bias, pooled, middle, out, entries});
+        {first_weight, first_bias, second_weight, second_bias, pooled, middle, shares, entries});
     ctx->saved_data["factor"] = factor;
     ctx->saved_data["sizes"] = x.sizes();
     ctx->saved_data["type"] = x.scalar_type();
@@ -84,25 +92,23 @@ struct SqueezeFunction : torch::autograd::Function<SqueezeFunction> {
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const tensor_list saved = ctx->get_saved_variables();
-    const at::Tensor &pooled = saved[4], &middle = saved[5], &out = saved[6];
-    const c10::cuda::CUDAGuard guard(out.device());
+    const at::Tensor &pooled = saved[4], &middle = saved[5], &shares = saved[6];
+    const c10::cuda::CUDAGuard guard(shares.device());
     const at::Tensor grad = lanes::dense_lanes(grads[0]);
     const at::Tensor grad_x =
         lanes::empty_lanes(ctx->saved_data["sizes"].toIntVector(),
-                           out.options().dtype(ctx->saved_data["type"].toScalarType()));
+                           shares.options().dtype(ctx->saved_data["type"].toScalarType()));
     tensor_list of_weights;
     for (size_t i = 0; i < 4; ++i)
-      of_weights.push_back(lanes::empty_lanes(saved[i].sizes(), out.options()));
-    const bool is_narrow = grad_x.element_size() == 2;
-    const at::ScalarType sum_type = is_narrow ? at::kFloat : at::kDouble;
-    const at::Tensor grad_middle = rows_like(middle, middle.size(2), sum_type),
-                     grad_second = rows_like(out, out.size(2), sum_type);
+      of_weights.push_back(lanes::empty_lanes(saved[i].sizes(), pooled.options()));
+    const at::Tensor grad_middle = rows_like(middle, middle.size(2), shares.scalar_type()),
+                     grad_second = stacked_like(shares);
     SqueezeArgs args = args_of(grad_x, saved[0], saved[2], saved[7]);
     args.factor = ctx->saved_data["factor"].toDouble();
     args.x = lanes::stack_of(grad_x);
     args.pooled = lanes::stack_of(pooled);
     args.middle = lanes::stack_of(middle);
-    args.out = lanes::stack_of(out);
+    args.shares = lanes::stack_of(shares);
     args.grad_out = lanes::stack_of(grad);
     args.grad_middle = lanes::stack_of(grad_middle);
     args.grad_second = lanes::stack_of(grad_second);
@@ -119,7 +125,7 @@ struct SqueezeFunction : torch::autograd::Function<SqueezeFunction> {
 bool takes_squeeze_cuda(const at::Tensor& x, const SqueezeMap& first, const SqueezeMap& second) {
   const at::Tensor &wide = first.weight, &narrowed = second.weight;
   return x.is_cuda() && lanes::has_kernel_type(x) && lanes::lies_in(x, MemoryFormat::kChannelsLast) &&
-         wide.scalar_type() == lanes::wide_type(x) && 
+         wide.scalar_type() == lanes::wide_type(x) &&
          std::max({wide.size(1), wide.size(2), narrowed.size(1)}) <= kMostSqueezeFeatures &&
          x.size(0) <= 65535 && (x.size(0) == 0 || x.numel() / x.size(0) < int64_t{1} << 31);
 }
@@ -137,7 +143,8 @@ at::Tensor lane_squeeze(const at::Tensor& x, const SqueezeMap& first, const Sque
   const at::Tensor features =
       lane_curve(lanes::lane_linear(lanes::lane_global_average_pool(x), first.weight, first.bias),
                  Curve::kRelu);  // [E,B,M]
-  const at::Tensor out = lane_curve(lanes::lane_linear(features, second.weight, second.bias), Curve::kSigmoid);
+  const at::Tensor out =
+      lane_curve(lanes::lane_linear(features, second.weight, second.bias), Curve::kSigmoid);
   return factor == 1 ? out : TimesFunction::apply(out, factor);
 }
 

@@ -1,6 +1,6 @@
-// blockIdx: sample, entry; forward and the gradients of a sample. Threads across vectors of channels (16 bytes
-// where channels allow it) and over pixels for the mean; then one thread per feature. The weights' gradients:
-// kRows threads per weight, each a share of the samples.
+// blockIdx: sample, entry; forward and the gradients of a sample. Threads across vectors of channels (16
+// bytes where channels allow it) and over pixels for the mean; then one thread per feature. The weights'
+// gradients: kRows threads per weight, each a share of the samples.
 #include <algorithm>
 
 #include "espalier/grow/seeds/squeeze_kernel.h"
@@ -70,13 +70,13 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(SqueezeArgs args, int
   const int entry = blockIdx.y;
   if (args.active != nullptr && args.active[entry] < 0) return;
   extern __shared__ __align__(16) uint8_t raw[];
-  W* const pooled = reinterpret_cast<W*>(raw);   // [C]
-  W* const middle = pooled + args.channels;      // [M]
+  W* const pooled = reinterpret_cast<W*>(raw);  // [C]
+  W* const middle = pooled + args.channels;     // [M]
   const int64_t sample = blockIdx.x;
-  mean_of_channels<T, kWidth>(args,
-                              static_cast<const T*>(args.x.data) + entry * args.x.lane_stride +
-                                  sample * args.pixels * args.channels,
-                              across, pooled);
+  mean_of_channels<T, kWidth>(
+      args,
+      static_cast<const T*>(args.x.data) + entry * args.x.lane_stride + sample * args.pixels * args.channels,
+      across, pooled);
   for (int c = threadIdx.x; c < args.channels; c += kThreads)
     row_of<W>(args.pooled, entry, sample, args.channels)[c] = pooled[c];
   for (int m = threadIdx.x; m < args.hidden; m += kThreads) {
@@ -92,8 +92,9 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(SqueezeArgs args, int
     const W* const weight = row_of<const W>(args.second_weight, entry, o, args.hidden);
     S sum = row_of<const W>(args.second_bias, entry, 0, 0)[o];
     for (int m = 0; m < args.hidden; ++m) sum += static_cast<S>(weight[m]) * middle[m];
-    row_of<W>(args.out, entry, sample, args.outputs)[o] =
-        static_cast<W>(static_cast<S>(args.factor) / (S(1) + exp(-sum)));
+    const S share = S(1) / (S(1) + exp(-sum));
+    row_of<S>(args.shares, entry, sample, args.outputs)[o] = share;
+    row_of<W>(args.out, entry, sample, args.outputs)[o] = static_cast<W>(static_cast<S>(args.factor) * share);
   }
 }
 
@@ -104,13 +105,13 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(SqueezeArgs args) {
   const int entry = blockIdx.y;
   if (args.active != nullptr && args.active[entry] < 0) return;
   extern __shared__ __align__(16) uint8_t raw[];
-  S* const second = reinterpret_cast<S*>(raw);                     // [O]
-  S* const first = second + args.outputs;                          // [M]
-  W* const slopes = reinterpret_cast<W*>(first + args.hidden);     // [C]
+  S* const second = reinterpret_cast<S*>(raw);                  // [O]
+  S* const first = second + args.outputs;                       // [M]
+  W* const slopes = reinterpret_cast<W*>(first + args.hidden);  // [C]
   const int64_t sample = blockIdx.x;
   for (int o = threadIdx.x; o < args.outputs; o += kThreads) {
-    const S out = row_of<const W>(args.out, entry, sample, args.outputs)[o];
-    const S share = out / static_cast<S>(args.factor);
+    const S share = row_of<const S>(args.shares, entry, sample, args.outputs)[o];
+    const S out = static_cast<S>(args.factor) * share;
     const S grad =
         static_cast<S>(row_of<const W>(args.grad_out, entry, sample, args.outputs)[o]) * out * (S(1) - share);
     second[o] = grad;
@@ -192,8 +193,7 @@ __global__ void __launch_bounds__(kThreads) weights_kernel(SqueezeArgs args, int
     of = weight_at<W, S>(args, entry, index);
 #pragma unroll 4
     for (int64_t b = row; b < args.batch; b += kRows)
-      sum += of.grad[b * of.grads] *
-             (of.value == nullptr ? S(1) : static_cast<S>(of.value[b * of.values]));
+      sum += of.grad[b * of.grads] * (of.value == nullptr ? S(1) : static_cast<S>(of.value[b * of.values]));
   }
   sums[row][column] = sum;
   __syncthreads();

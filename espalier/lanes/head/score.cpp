@@ -40,6 +40,9 @@ void check(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& l
   TORCH_CHECK(labels.scalar_type() == at::kLong, "add_lane_scores_: labels: want int64, got ",
               labels.scalar_type());
   check_sizes(labels, {logits.size(0), logits.size(1)}, "add_lane_scores_", "labels", "[L,B]");
+  TORCH_CHECK(labels.device() == logits.device() && sums.device() == logits.device(),
+              "add_lane_scores_: labels, sums: want them on ", logits.device(), ", as logits, got ",
+              labels.device(), ", ", sums.device());
   check_sizes(sums, {3, logits.size(0)}, "add_lane_scores_", "sums", "[3,L]");
   TORCH_CHECK(sums.scalar_type() == at::kDouble && sums.is_contiguous(),
               "add_lane_scores_: sums: want float64, contiguous, got ", sums.scalar_type(), " with strides ",

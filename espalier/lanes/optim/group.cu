@@ -85,8 +85,10 @@ __global__ void __launch_bounds__(kThreads)
     const W norm = norm_of(live, partial);
     const W host_norm = i < lanes.lanes ? norm : norm_of(lists.live[live.lane], partial);
     bool moves = lanes.is_active[live.lane] && is_sound<W>(lanes, live.lane) && isfinite(host_norm);
-    if (i < lanes.lanes) add_host(lanes, live.lane, norm, moves);
-    else if (group.norms != nullptr) group.norms[live.lane] += static_cast<double>(norm);
+    if (i < lanes.lanes)
+      add_host(lanes, live.lane, norm, moves);
+    else if (group.norms != nullptr)
+      group.norms[live.lane] += static_cast<double>(norm);
     moves = moves && isfinite(norm) && !(group.frozen != nullptr && group.frozen[live.entry]) &&
             !group.optimizer_frozen[live.entry];
 
@@ -166,15 +168,15 @@ cudaError_t launch_unit_squares(const UpdateLists& lists, const UpdateLanes& lan
 
 cudaError_t launch_verdicts(const UpdateLists& lists, const UpdateLanes& lanes, bool is_double,
                             const void* partial, EntryVerdict* verdicts, int blocks, cudaStream_t stream) {
-  is_double ? verdicts_kernel<double><<<blocks, kThreads, 0, stream>>>(
-                  lists, lanes, static_cast<const double*>(partial), verdicts)
-            : verdicts_kernel<float><<<blocks, kThreads, 0, stream>>>(
-                  lists, lanes, static_cast<const float*>(partial), verdicts);
+  is_double ? verdicts_kernel<double>
+      <<<blocks, kThreads, 0, stream>>>(lists, lanes, static_cast<const double*>(partial), verdicts)
+            : verdicts_kernel<float>
+      <<<blocks, kThreads, 0, stream>>>(lists, lanes, static_cast<const float*>(partial), verdicts);
   return cudaGetLastError();
 }
 
-cudaError_t launch_group_sgd(const UpdateLists& lists, const EntryVerdict* verdicts, bool is_double, int blocks,
-                             cudaStream_t stream) {
+cudaError_t launch_group_sgd(const UpdateLists& lists, const EntryVerdict* verdicts, bool is_double,
+                             int blocks, cudaStream_t stream) {
   is_double ? sgd_kernel<double><<<blocks, kThreads, 0, stream>>>(lists, verdicts)
             : sgd_kernel<float><<<blocks, kThreads, 0, stream>>>(lists, verdicts);
   return cudaGetLastError();

@@ -11,7 +11,8 @@
 
 namespace espalier::lanes {
 
-inline constexpr int kUnitValues = 2048;  // values of one entry's parameter that one block goes over at a time
+inline constexpr int kUnitValues =
+    2048;  // values of one entry's parameter that one block goes over at a time
 
 // One parameter of a group. The wide arrays lie alike; the narrow copy has lanes of another stride.
 struct GroupParameter {
@@ -64,7 +65,8 @@ struct UpdateLists {
   const UpdateUnit* units = nullptr;
 };
 
-// What a step says of its lanes, and where the update's sums go; all [L] on the device, null where there is none.
+// What a step says of its lanes, and where the update's sums go; all [L] on the device, null where there is
+// none.
 struct UpdateLanes {
   int32_t lanes = 0;
   const void* losses = nullptr;     // wide
@@ -94,7 +96,7 @@ cudaError_t launch_unit_squares(const UpdateLists& lists, const UpdateLanes& lan
 // verdicts: [live entries].
 cudaError_t launch_verdicts(const UpdateLists& lists, const UpdateLanes& lanes, bool is_double,
                             const void* partial, EntryVerdict* verdicts, int blocks, cudaStream_t stream);
-cudaError_t launch_group_sgd(const UpdateLists& lists, const EntryVerdict* verdicts, bool is_double, int blocks,
-                             cudaStream_t stream);
+cudaError_t launch_group_sgd(const UpdateLists& lists, const EntryVerdict* verdicts, bool is_double,
+                             int blocks, cudaStream_t stream);
 
 }  // namespace espalier::lanes

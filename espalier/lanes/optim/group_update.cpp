@@ -34,11 +34,11 @@ void check(const std::vector<UpdatedGroup>& groups) {
     TORCH_CHECK(std::ssize(group.lanes) == entries, "GroupUpdate: groups[", g, "].lanes: want [", entries,
                 "], got [", group.lanes.size(), "]");
     for (size_t e = 0; e < group.lanes.size(); ++e)
-      TORCH_CHECK(g == 0 ? group.lanes[e] == static_cast<int64_t>(e)
-                         : group.lanes[e] >= -1 && group.lanes[e] < lanes,
-                  "GroupUpdate: groups[", g, "].lanes[", e, "]: want ",
-                  g == 0 ? "the entry's own number, as the hosts come first" : "a lane or -1", ", got ",
-                  group.lanes[e]);
+      TORCH_CHECK(
+          g == 0 ? group.lanes[e] == static_cast<int64_t>(e) : group.lanes[e] >= -1 && group.lanes[e] < lanes,
+          "GroupUpdate: groups[", g, "].lanes[", e, "]: want ",
+          g == 0 ? "the entry's own number, as the hosts come first" : "a lane or -1", ", got ",
+          group.lanes[e]);
   }
 }
 
@@ -157,8 +157,8 @@ void GroupUpdate::Lists::fill(const std::vector<UpdatedGroup>& groups) {
   num_live = std::ssize(live);
   num_units = std::ssize(units);
 
-  // Room for twice as much, as networks grow. All four lists fit where live entries and units do, with as many
-  // groups as live entries and as many parameters as units; groups without an entry in use are few.
+  // Room for twice as much, as networks grow. All four lists fit where live entries and units do, with as
+  // many groups as live entries and as many parameters as units; groups without an entry in use are few.
   const auto lists_bytes = [](size_t most_live, size_t most_units) {
     return Packing::bytes_of<int32_t>(2) + Packing::bytes_of<GroupFacts>(most_live) +
            Packing::bytes_of<GroupParameter>(most_units) + Packing::bytes_of<LiveEntry>(most_live) +
@@ -170,19 +170,19 @@ void GroupUpdate::Lists::fill(const std::vector<UpdatedGroup>& groups) {
   if (wanted_live > most_live || wanted_units > most_units) {
     most_live = 2 * wanted_live;
     most_units = 2 * wanted_units;
-    const auto bytes = static_cast<int64_t>(
-        lists_bytes(static_cast<size_t>(most_live), static_cast<size_t>(most_units)));
+    const auto bytes =
+        static_cast<int64_t>(lists_bytes(static_cast<size_t>(most_live), static_cast<size_t>(most_units)));
     table = std::make_unique<DeviceTable>(DeviceTable::bytes_of<uint8_t>(bytes), any.device());
     block = table->add<uint8_t>(bytes);
     const auto options = any.options().requires_grad(false);
     partial = at::empty({most_units}, options);
-    verdicts =
-        at::empty({most_live * static_cast<int64_t>(sizeof(EntryVerdict))}, options.dtype(at::kByte));
+    verdicts = at::empty({most_live * static_cast<int64_t>(sizeof(EntryVerdict))}, options.dtype(at::kByte));
     generation += 1;
   }
   Packing packing(block);
   const auto room_live = static_cast<size_t>(most_live), room_units = static_cast<size_t>(most_units);
-  lists.counts = packing.put(std::vector<int32_t>{static_cast<int32_t>(num_live), static_cast<int32_t>(num_units)}, 2);
+  lists.counts =
+      packing.put(std::vector<int32_t>{static_cast<int32_t>(num_live), static_cast<int32_t>(num_units)}, 2);
   lists.groups = packing.put(facts, room_live);
   lists.parameters = packing.put(parameters, room_units);
   lists.live = packing.put(live, room_live);
@@ -205,6 +205,24 @@ int64_t GroupUpdate::generation() const {
   return lists_->generation;
 }
 
+void GroupUpdate::check_inputs(const UpdateInputs& inputs) const {
+  TORCH_CHECK(!groups_.empty(), "GroupUpdate: run: want groups before it, by set_groups()");
+  const at::Tensor& any = groups_[0].parameters[0]->value();
+  const int64_t lanes = any.size(0);
+  const auto check_one = [&](const at::Tensor& given, at::ScalarType type, const char* name) {
+    TORCH_CHECK(
+        given.defined() && given.dim() == 1 && given.size(0) == lanes && given.scalar_type() == type &&
+            given.device() == any.device() && (any.is_cpu() || given.is_contiguous()),
+        "GroupUpdate: ", name, ": want [", any.size(0), "] ", type, " on ", any.device(), ", dense, got ",
+        given.defined() ? given.toString() : "none", " ", given.defined() ? given.sizes() : at::IntArrayRef{},
+        " on ", given.defined() ? given.device() : any.device());
+  };
+  check_one(inputs.losses, any.scalar_type(), "losses");
+  check_one(inputs.is_active, at::kBool, "is_active");
+  check_one(inputs.rates, any.scalar_type(), "rates");
+  if (inputs.scales.defined()) check_one(inputs.scales, at::kFloat, "scales");
+}
+
 void GroupUpdate::set_groups(std::vector<UpdatedGroup> groups) {
   check(groups);
   groups_ = std::move(groups);
@@ -214,6 +232,7 @@ void GroupUpdate::set_groups(std::vector<UpdatedGroup> groups) {
 }
 
 void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
+  check_inputs(inputs);
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(groups_[0].parameters)) {
     const at::Tensor& any = groups_[0].parameters[0]->value();
@@ -272,7 +291,8 @@ void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums
       if (inputs.scales.defined()) {
         // What a lower scale may cure is left out and not flagged.
         const at::Tensor overflows = failed.logical_and(is_sound);
-        failed = failed.logical_and(overflows.logical_not().logical_or_(inputs.scales <= inputs.smallest_scale));
+        failed =
+            failed.logical_and(overflows.logical_not().logical_or_(inputs.scales <= inputs.smallest_scale));
         sums.skipped.add_(overflows);
         sums.is_whole.copy_(overflows.logical_not());
       }
@@ -282,7 +302,10 @@ void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums
     }
     // By selection, since an empty entry may hold anything; a lane has one entry in a group at most.
     if (group.norms.defined()) {
-      const at::Tensor used = listed.ge(0).nonzero().squeeze(1);
+      std::vector<int64_t> entries;
+      for (size_t e = 0; e < group.lanes.size(); ++e)
+        if (group.lanes[e] >= 0) entries.push_back(static_cast<int64_t>(e));
+      const at::Tensor used = at::tensor(entries, at::kLong).to(is_sound.device());
       group.norms.index_add_(0, lanes.index_select(0, used), norms.index_select(0, used).to(at::kDouble));
     }
     at::Tensor moves = may_move.index_select(0, lanes).logical_and_(has_gradients).logical_and_(listed.ge(0));

@@ -30,10 +30,10 @@ struct UpdatedGroup {
 
 // What a step says of its lanes; [L] each.
 struct UpdateInputs {
-  at::Tensor losses;      // master type, not scaled
-  at::Tensor is_active;   // bool: lanes that are trained at all
-  at::Tensor rates;       // master type
-  at::Tensor scales;      // f32: f16's loss scales, by which gradients are divided; undefined: none
+  at::Tensor losses;          // master type, not scaled
+  at::Tensor is_active;       // bool: lanes that are trained at all
+  at::Tensor rates;           // master type
+  at::Tensor scales;          // f32: f16's loss scales, by which gradients are divided; undefined: none
   double smallest_scale = 0;  // below which a scale does not fall
   double clip_norm = 0;       // for a lane's host, and for each entry of the other groups; 0: none
 };
@@ -68,6 +68,8 @@ class GroupUpdate {
 
  private:
   struct Lists;
+
+  void check_inputs(const UpdateInputs& inputs) const;
 
   std::vector<UpdatedGroup> groups_;
   std::unique_ptr<Lists> lists_;  // on CUDA

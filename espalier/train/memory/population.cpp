@@ -99,7 +99,10 @@ class PopulationWalk {
   // The same with the batches that are scored.
   PopulationWalk at_validation() const {
     PopulationWalk other = *this;
-    other.batch_ = validation_batch(needs_.options, !needs_.device.is_cpu());
+    const bool on_cuda = !needs_.device.is_cpu();
+    other.batch_ = needs_.data.num_validation > 0
+                       ? scored_batch(needs_.options, on_cuda, needs_.data.num_validation)
+                       : validation_batch(needs_.options, on_cuda);
     return other;
   }
 

@@ -20,6 +20,7 @@ namespace espalier::train {
 struct DataNeeds {
   int64_t bytes = 0;
   data::Residency residency = data::Residency::kDevice;
+  int64_t num_validation = 0;  // samples; 0: not known, or the test alone is scored
 };
 
 struct PopulationNeeds {

@@ -74,13 +74,16 @@ int64_t validation_batch(const PopulationConfig& options, bool on_cuda) {
   return std::max(options.batch, std::min(kMost, (kEnough + options.lanes - 1) / options.lanes));
 }
 
+int64_t scored_batch(const PopulationConfig& options, bool on_cuda, int64_t num_samples) {
+  const int64_t most = validation_batch(options, on_cuda);
+  const int64_t batches = std::max<int64_t>(1, (num_samples + most - 1) / most);
+  return std::max<int64_t>(1, (num_samples + batches - 1) / batches);
+}
+
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
                                       at::ScalarType type, int64_t num_samples) {
-  // Shared out evenly: what a last batch lacks is computed all the same.
-  const int64_t most = validation_batch(options, device.kind == DeviceName::Kind::kCuda);
-  const int64_t batches = std::max<int64_t>(1, (num_samples + most - 1) / most);
   PopulationConfig scored = options;
-  scored.batch = std::max<int64_t>(1, (num_samples + batches - 1) / batches);
+  scored.batch = scored_batch(options, device.kind == DeviceName::Kind::kCuda, num_samples);
   return data::IteratorOptions::evaluation(plan_of_lanes(scored, device), type);
 }
 

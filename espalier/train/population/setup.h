@@ -37,8 +37,12 @@ std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options
 data::IteratorOptions training_plan(const PopulationConfig& options, const DeviceName& device,
                                     at::ScalarType type);
 // Samples that are scored at a time: what the options say, else enough to keep a GPU busy and the training's
-// batch at least; on the CPU, whose caches are small, that. Scores do not depend on it.
+// batch at least; on the CPU, whose caches are small, that. Sums of scores do not depend on it, bit for bit;
+// logits may, by a rounding, where torch or cuDNN compute them.
 int64_t validation_batch(const PopulationConfig& options, bool on_cuda);
+// The same for a split of so many samples, shared out evenly: what a last batch lacks is computed all the
+// same.
+int64_t scored_batch(const PopulationConfig& options, bool on_cuda, int64_t num_samples);
 // num_samples: of the split.
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
                                       at::ScalarType type, int64_t num_samples);

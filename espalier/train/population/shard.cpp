@@ -60,6 +60,15 @@ ShardSetup filled_in(ShardSetup setup) {
   return setup;
 }
 
+// The test is scored in batches no larger than those of validation: the plan of memory knows these.
+PopulationConfig at_test(const ShardSetup& setup) {
+  PopulationConfig options = setup.options;
+  const int64_t validation = setup.dataset->validation.num_samples();
+  if (validation > 0)
+    options.validation_batch = scored_batch(options, setup.dataset->device.is_cuda(), validation);
+  return options;
+}
+
 // The plan of the whole job, of which the lanes here are a part.
 data::IteratorOptions for_job(data::IteratorOptions options, const ShardSetup& setup) {
   options.plan.split_by = setup.options.split_by;
@@ -80,7 +89,7 @@ Shard::Shard(ShardSetup setup)
              data::Split::kTrain),
       validate_(evaluation_plan(options(), setup_.device, compute_, setup_.dataset->validation.num_samples()),
                 {setup_.dataset}, data::Split::kValidation),
-      test_(evaluation_plan(options(), setup_.device, compute_, setup_.dataset->test.num_samples()),
+      test_(evaluation_plan(at_test(setup_), setup_.device, compute_, setup_.dataset->test.num_samples()),
             {setup_.dataset}, data::Split::kTest),
       population_(setup_.host, setup_.frame, setup_.blueprints, setup_.dataset->device, compute_),
       lifecycle_(lifecycle_for(options(), population_)),

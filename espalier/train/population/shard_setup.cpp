@@ -107,7 +107,7 @@ std::vector<DeviceStart> check_devices(const PopulationConfig& options, std::spa
                                  : shard.host ? std::nullopt
                                               : planned_host(shard.options, frame),
                          .blueprints = shard.blueprints,
-                         .data = {data.bytes(), data.residency},
+                         .data = {data.bytes(), data.residency, data.validation.num_samples()},
                          .device = data.device};
     here.options.lanes = lanes;
     MemoryPlan plan = with_budget(job_parts(here, needs), data.device, options.device_memory);

@@ -2,7 +2,8 @@
 // every epoch, on the test split once.
 //
 // Kept true: a pass leaves its sums on the device and reads nothing on the host; all lanes read one batch in
-// memory; networks are left as they were; scores do not depend on how a split is cut into batches.
+// memory; networks are left as they were; the same logits give the same scores, however a split is cut into
+// batches.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -35,8 +35,12 @@ at::Tensor plain(const Tensors& in, double factor) {
 }
 
 void expect_squeezes() {
-  for (const Sizes& sizes : {Sizes{2, 3, 8, 5, 5, 8, 1}, {1, 1, 1, 1, 1, 1, 1}, {3, 4, 5, 3, 2, 8, 1},
-                             {2, 33, 24, 4, 4, 8, 24}, {2, 2, 300, 3, 1, 75, 300}, {1, 7, 16, 32, 31, 4, 16}})
+  for (const Sizes& sizes : {Sizes{2, 3, 8, 5, 5, 8, 1},
+                             {1, 1, 1, 1, 1, 1, 1},
+                             {3, 4, 5, 3, 2, 8, 1},
+                             {2, 33, 24, 4, 4, 8, 24},
+                             {2, 2, 300, 3, 1, 75, 300},
+                             {1, 7, 16, 32, 31, 4, 16}})
     for (const double factor : {1.0, 2.0}) {
       SCOPED_TRACE(std::to_string(sizes.channels) + " channels");
       const lanes::testing::Layer layer{.stacked = [&](const Tensors& in) { return squeeze(in, factor); },

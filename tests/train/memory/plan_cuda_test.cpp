@@ -158,7 +158,7 @@ PopulationNeeds needs_for(const PopulationConfig& options, const ShardSetup& set
   return {.options = options,
           .host = setup.shape,
           .blueprints = setup.blueprints,
-          .data = {setup.dataset->bytes(), setup.dataset->residency},
+          .data = {setup.dataset->bytes(), setup.dataset->residency, setup.dataset->validation.num_samples()},
           .device = kCuda};
 }
 

@@ -47,7 +47,7 @@ PopulationNeeds needs_for(const PopulationConfig& options, const ShardSetup& set
   return {.options = options,
           .host = setup.shape,
           .blueprints = setup.blueprints,
-          .data = {setup.dataset->bytes(), setup.dataset->residency},
+          .data = {setup.dataset->bytes(), setup.dataset->residency, setup.dataset->validation.num_samples()},
           .device = setup.dataset->device};
 }
 
@@ -161,6 +161,23 @@ TEST(PopulationMemoryPlan, GrowsWithLanesAndBatchAndNamesItsParts) {
   EXPECT_GT(total(8, 64, "random"), total(8, 64, "none"));
   EXPECT_EQ(population_parts(needs).parts.front().bytes, 1000);
   EXPECT_EQ(population_parts(needs).parts.front().what, "data");
+}
+
+// On a GPU what is scored at a time is larger than a training's batch, but no larger than the split.
+TEST(PopulationMemoryPlan, CountsTheBatchThatIsScored) {
+  PopulationNeeds needs{.host = grow::hosts().at("cifar_baseline").cnn, .device = at::Device(at::kCUDA, 0)};
+  needs.options.lanes = 32;
+  needs.options.batch = 8;
+  needs.options.precision = Precision::kBf16;
+  const auto bytes_with = [&](int64_t num_validation, int64_t validation_batch) {
+    needs.options.validation_batch = validation_batch;
+    needs.data.num_validation = num_validation;
+    return population_parts(needs).total_bytes();
+  };
+  EXPECT_LT(bytes_with(100, 0), bytes_with(400, 0));
+  EXPECT_EQ(bytes_with(400, 0), bytes_with(400, 512)) << "16,384 images of 32 networks";
+  EXPECT_EQ(bytes_with(1024, 0), bytes_with(512, 0)) << "shared out evenly";
+  EXPECT_EQ(bytes_with(0, 0), bytes_with(512, 0)) << "not known: the largest";
 }
 
 TEST(PopulationMemoryPlan, PutsDataWhereItStays) {

