@@ -5,7 +5,7 @@
 
 namespace espalier::grow {
 
-inline constexpr int kMostSqueezeFeatures = 1024;  // of each layer: shared memory holds them
+inline constexpr int kMostSqueezeFeatures = 1024;  // that a layer may have: shared memory holds them
 
 struct SqueezeArgs {
   int32_t entries = 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
 
-// Of one sample; NaN where a logit is.
+// The cross entropy of one sample; NaN where a logit is.
 double cross_entropy(const double* logits, int64_t classes, int64_t label) {
   if (label < 0 || label >= classes) return std::numeric_limits<double>::quiet_NaN();
   double most = -std::numeric_limits<double>::infinity();

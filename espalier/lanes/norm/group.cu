@@ -58,7 +58,7 @@ template <class T, int kWidth, bool kSeveral>
 __global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int across) {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  constexpr int kSums = kSeveral ? kWidth : 1;  // of a vector
+  constexpr int kSums = kSeveral ? kWidth : 1;  // sums that a vector has
   extern __shared__ __align__(16) uint8_t raw[];
   S* const vector_sums = reinterpret_cast<S*>(raw);  // [vectors,kSums], then [groups] means and scales
   __shared__ S scratch[kSums][kThreads];

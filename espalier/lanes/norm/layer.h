@@ -89,7 +89,7 @@ class LaneGroupNorm {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask = {},
                      Activation activation = Activation::kNone) const;
-  // Of relu(x), where takes_rectified(x).
+  // Normalises relu(x); only where takes_rectified(x).
   at::Tensor forward_rectified(const at::Tensor& x) const;
 
   std::vector<NamedParameter> parameters() { return {{"weight", &weight}, {"bias", &bias}}; }

@@ -3,8 +3,8 @@
 // lists and cost nothing.
 //
 // Everything is walked by lists in device memory: a captured update does what the lists say when it is
-// replayed. Deterministic: no atomics; the parts of a sum depend on a parameter's size alone. Every operation
-// of the update is rounded once, as the CPU's.
+// replayed. Deterministic: no atomics; the parts of a sum depend on a parameter's size alone. Like the CPU's
+// update, it rounds every operation once.
 #pragma once
 
 #include "espalier/lanes/kernel.h"

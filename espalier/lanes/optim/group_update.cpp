@@ -253,7 +253,7 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
       lanes.skipped = sums.skipped.data_ptr<double>();
       lanes.is_whole = sums.is_whole.data_ptr<bool>();
     }
-    // Of the room and not of what is listed now: a replay may find more. A few waves of blocks.
+    // Blocks for all the room and not for what is listed now: a replay may find more. A few waves at most.
     const Lists& here = *lists_;
     const auto unit_blocks = static_cast<int>(std::min<int64_t>(here.most_units, 2048));
     const auto live_blocks = static_cast<int>((here.most_live + 255) / 256);
