@@ -1,5 +1,5 @@
 # Everything a person types. `make run` and `make test` set up a bare machine by themselves.
-.PHONY: help run learn learn-gpu soak drills test build program deps configure check gpu-test gpu-bundle hello format clean
+.PHONY: help run learn learn-gpu bench soak drills test build program deps configure check gpu-test gpu-bundle hello format clean
 
 BUILD := build/release
 ENV := scripts/with-env
@@ -11,6 +11,7 @@ help:
 	@echo 'make run         install what is missing, build the program, and show what growing is worth, on the CPU'
 	@echo 'make learn       train a policy on the CPU for a while, and compare it with its opponents on held-out episodes'
 	@echo 'make learn-gpu   the same on a GPU and CIFAR-10, in pieces of 9 minutes: DATA=cifar10:FOLDER SEED=0'
+	@echo 'make bench       every workload beside its peers, into bench/results; DOCS=docs/benchmarks.md: and the table there'
 	@echo 'make drills      faults, at length: kills, signals, full disks, damaged files'
 	@echo 'make soak        hours of rounds: memory, descriptors and threads stay flat (SOAK_MINUTES=120)'
 	@echo 'make test        the same set-up, then every test'
@@ -52,6 +53,13 @@ LEARN_GPU := build/learn-gpu
 SEED := 0
 learn-gpu: program
 	@$(ENV) scripts/learn-gpu $(LEARN_GPU) --seed $(SEED) $(if $(DATA),--data $(DATA))
+
+# Ours and the peers, as JSON in bench/results and as a table (bench/README.md). BENCH="--rows population --repeats 5": more flags.
+BENCH :=
+DOCS :=
+bench: program
+	@$(ENV) $(BUILD)/espalier bench all $(BENCH)
+	@$(if $(DOCS),$(ENV) $(BUILD)/espalier bench table "$$(ls -t bench/results/*.json | head -n 1)" --docs $(DOCS))
 
 # The long forms of what `make test` does briefly (docs/reliability.md).
 drills: program

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bench/harness.h"
+#include "bench/rates.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
 
@@ -41,7 +42,11 @@ struct GatherBenchOptions {
   }
 };
 
-// Returns the table.
+// Adds ours and the peers, once ours gives what plain indexing does.
+void measure_gather(const GatherBenchOptions& options, const MachineRates& rates, Report& report,
+                    const Progress& progress);
+
+// The same as a job: returns the table.
 std::string run_gather_bench(const GatherBenchOptions& options, const std::string& commit,
                              const Progress& progress);
 

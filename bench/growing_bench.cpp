@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bench/first_step.h"
 #include "bench/random_images.h"
+#include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/data/resident.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/tensor/device.h"
+#include "espalier/train/population/setup.h"
 #include "espalier/train/population/shard.h"
 
 namespace espalier::bench {
 namespace {
-
-constexpr double kBytesPerUs = 4.3e6;  // what one H200 was measured to copy: 4.3 TB/s, read and written
-constexpr int64_t kValidationSamples = 5000;
 
 struct Seed {
   int64_t lane;
@@ -66,14 +66,15 @@ double passes_of(const std::string& blueprint) {
   return kJoin + kConv + kNorm + 1;
 }
 
-double seeds_floor_us(train::Shard& shard, const std::vector<Seed>& seeds, int64_t batch) {
+double seeds_floor_us(train::Shard& shard, const std::vector<Seed>& seeds, int64_t batch,
+                      int64_t bytes_a_value, const MachineRates& rates) {
   double bytes = 0;
   for (const Seed& seed : seeds) {
     const grow::SlotSpec& slot = shard.population().slots()[seed.slot];
     bytes += passes_of(shard.population().blueprints().at(seed.blueprint).name) *
-             static_cast<double>(batch * slot.channels * slot.height * slot.width * 2);
+             static_cast<double>(batch * slot.channels * slot.height * slot.width * bytes_a_value);
   }
-  return bytes / kBytesPerUs;
+  return rates.floor_us(bytes, 0);
 }
 
 struct Times {
@@ -100,44 +101,66 @@ Times time_shard(train::Shard& shard, const GrowingBenchOptions& options, bool i
   return times;
 }
 
+using LaneStates = std::vector<std::vector<SlotState>>;  // [lanes][slots]
+
+// What the bench trains, with --smoke in small.
+train::PopulationConfig config_of(const GrowingBenchOptions& options) {
+  train::PopulationConfig training;
+  training.lanes = options.bench.smoke ? std::min<int64_t>(options.lanes, 4) : options.lanes;
+  training.batch = options.bench.smoke ? std::min<int64_t>(options.batch, 8) : options.batch;
+  training.precision = options.precision;
+  return training;
+}
+
+// Our first step of the same networks, for peers to make too.
+void write_growing_step(const std::string& path, const train::ShardSetup& setup, const LaneStates& states) {
+  train::ShardSetup plain = setup;
+  plain.options = first_step_config(plain.options);
+  train::Shard shard(plain);
+  shard.begin_with(states);
+  stir(shard.population());
+  write_first_step(path, shard);
+}
+
 }  // namespace
 
-std::string run_growing_bench(const GrowingBenchOptions& options, const std::string& commit,
+GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineRates& rates, Report& report,
                               const Progress& progress) {
   const DeviceName name = choose_device(options.device);
   const c10::Device device = torch_device(name);
   lanes::set_conv_choosing(options.deterministic ? lanes::ConvChoosing::kFixed
                                                  : lanes::ConvChoosing::kMeasure);
-  train::PopulationConfig training;
-  training.lanes = options.bench.smoke ? std::min<int64_t>(options.lanes, 4) : options.lanes;
-  training.batch = options.bench.smoke ? std::min<int64_t>(options.batch, 8) : options.batch;
+  const train::PopulationConfig training = config_of(options);
+  const at::ScalarType type = train::precision_type(options.precision, device);
   const int64_t num_seeds = options.bench.smoke ? std::min<int64_t>(options.seeds, 7) : options.seeds;
   const auto dataset = data::make_resident(
-      random_images(), {.validation = options.bench.smoke ? 64 : kValidationSamples}, device, progress);
-  Report report("growing", device, commit, options.bench);
+      random_images(), {.validation = options.bench.smoke ? 64 : options.validation}, device, progress);
+  const train::ShardSetup setup{.options = training, .dataset = dataset, .device = name};
   const std::string shapes = fmt::format("{} x {}, cifar_baseline", training.lanes, training.batch);
 
-  train::Shard bare({.options = training, .dataset = dataset, .device = name});
+  train::Shard bare(setup);
   const Times without = time_shard(bare, options, /*is_grown=*/false);
 
-  train::Shard grown({.options = training, .dataset = dataset, .device = name});
+  train::Shard grown(setup);
   const int64_t num_slots = grown.population().num_slots();
   const std::vector<Seed> seeds =
       seeds_of(num_seeds, training.lanes, num_slots, grown.population().blueprints().size());
-  std::vector<std::vector<SlotState>> states(static_cast<size_t>(training.lanes),
-                                             std::vector<SlotState>(static_cast<size_t>(num_slots)));
+  LaneStates states(static_cast<size_t>(training.lanes),
+                    std::vector<SlotState>(static_cast<size_t>(num_slots)));
   for (size_t i = 0; i < seeds.size(); ++i)
     states[static_cast<size_t>(seeds[i].lane)][seeds[i].slot] = state_of(seeds[i], static_cast<int64_t>(i));
   grown.begin_with(states);
   const Times with = time_shard(grown, options, /*is_grown=*/true);
 
-  const bool on_gpu = !device.is_cpu();
-  const double floor_us = on_gpu ? seeds_floor_us(grown, seeds, training.batch) : 0;
-  report.add({.name = fmt::format("espalier, {} seeds: a step", seeds.size()),
-              .shapes = shapes,
-              .timing = with.step,
-              .floor_us = on_gpu ? without.step.median_us + floor_us : 0,
-              .note = "floor: the bare step, and what the seeds read and write"});
+  const double floor_us =
+      without.step.median_us +
+      seeds_floor_us(grown, seeds, training.batch, static_cast<int64_t>(c10::elementSize(type)), rates);
+  report.add(
+      {.name = fmt::format("espalier, {} seeds: a step", seeds.size()),
+       .shapes = shapes,
+       .timing = with.step,
+       .floor_us = floor_us,
+       .note = fmt::format("{}; floor: the bare step, and what the seeds read and write", type_name(type))});
   report.add({.name = "espalier, bare: a step", .shapes = shapes, .timing = without.step});
   report.add({.name = fmt::format("espalier, {} seeds: validation", seeds.size()),
               .shapes = shapes,
@@ -145,25 +168,34 @@ std::string run_growing_bench(const GrowingBenchOptions& options, const std::str
               .note = fmt::format("{} samples, and without each of {} slots",
                                   dataset->validation.num_samples(), num_slots)});
   report.add({.name = "espalier, bare: validation", .shapes = shapes, .timing = without.validation});
-  std::string problems;
   if (options.peers) {
-    std::vector<std::string> arguments{"--device", name.text(),
-                                       "--lanes",  std::to_string(training.lanes),
-                                       "--batch",  std::to_string(training.batch),
-                                       "--seeds",  std::to_string(num_seeds),
-                                       "--dtype",  on_gpu ? "bf16" : "fp32"};
-    if (options.bench.smoke) arguments.push_back("--smoke");
-    std::string problem;
-    for (const Case& peer : run_peers("growing_torch.py", arguments, &problem)) report.add(peer);
-    if (!problem.empty()) problems = fmt::format("peers: {}\n", problem);
+    const ScratchFolder scratch("", "growing");
+    const std::string first_step = (scratch.path() / "first_step.safetensors").string();
+    write_growing_step(first_step, setup, states);
+    report.add_peers({"growing_torch.py"},
+                     {"--device", name.text(), "--lanes", std::to_string(training.lanes), "--batch",
+                      std::to_string(training.batch), "--seeds", std::to_string(num_seeds), "--dtype",
+                      type == at::kFloat ? "fp32" : "bf16", "--first-step", first_step});
   }
-  const auto epoch_s = [&](const Times& times) {
-    return (static_cast<double>(options.steps) * times.step.median_us + times.validation.median_us) / 1e6;
+  const auto epoch_s = [&](double step_us, double validation_us) {
+    return (static_cast<double>(options.steps) * step_us + validation_us) / 1e6;
   };
+  return {.with_seeds_s = epoch_s(with.step.median_us, with.validation.median_us),
+          .without_s = epoch_s(without.step.median_us, without.validation.median_us),
+          .floor_s = epoch_s(floor_us, without.validation.median_us),
+          .num_seeds = std::ssize(seeds)};
+}
+
+std::string run_growing_bench(const GrowingBenchOptions& options, const std::string& commit,
+                              const Progress& progress) {
+  const c10::Device device = torch_device(choose_device(options.device));
+  Report report("growing", device, commit, options.bench);
+  const MachineRates rates =
+      measure_rates(device, train::precision_type(options.precision, device), options.bench.smoke);
+  const GrowingEpochs epochs = measure_growing(options, rates, report, progress);
   return report.text() +
          fmt::format("an epoch of {} steps and a validation: {:.3f} s with {} seeds, {:.3f} s without\n",
-                     options.steps, epoch_s(with), seeds.size(), epoch_s(without)) +
-         problems;
+                     options.steps, epochs.with_seeds_s, epochs.num_seeds, epochs.without_s);
 }
 
 }  // namespace espalier::bench

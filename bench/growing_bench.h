@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bench/harness.h"
+#include "bench/rates.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
 #include "espalier/train/job_config.h"
@@ -18,6 +19,8 @@ struct GrowingBenchOptions {
   int64_t batch = 256;
   int64_t seeds = 75;
   int64_t steps = 175;
+  int64_t validation = 5000;
+  train::Precision precision = train::Precision::kAuto;
   bool deterministic = false;
   bool peers = true;
 
@@ -34,6 +37,9 @@ struct GrowingBenchOptions {
       seeds);
     v({.name = "steps", .help = "of the epoch that the times are added up to", .low = 1, .high = 1 << 20},
       steps);
+    v({.name = "validation", .help = "samples that are scored", .low = 1, .high = 49000}, validation);
+    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
+      one_of(precision, train::precision_names()));
     v({.name = "deterministic",
        .help = "fixed convolutions instead of those that are measured to be fastest"},
       deterministic);
@@ -41,7 +47,19 @@ struct GrowingBenchOptions {
   }
 };
 
-// Returns the table, and what an epoch of them takes.
+// What an epoch takes: `steps` training steps and a validation.
+struct GrowingEpochs {
+  double with_seeds_s = 0;
+  double without_s = 0;
+  double floor_s = 0;
+  int64_t num_seeds = 0;
+};
+
+// Adds ours, with seeds and bare, and the peers, once these have made our first step too.
+GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineRates& rates, Report& report,
+                              const Progress& progress);
+
+// The same as a job: returns the table, and what an epoch of them takes.
 std::string run_growing_bench(const GrowingBenchOptions& options, const std::string& commit,
                               const Progress& progress);
 

@@ -7,23 +7,18 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "bench/peers.h"
 #include "espalier/core/error.h"
-#include "espalier/core/machine/child_process.h"
 #include "espalier/core/machine/cuda_info.h"
 #include "espalier/core/machine/interrupt.h"
 #include "espalier/core/machine/parallel.h"
-#include "espalier/core/machine/torch_python.h"
 #include "espalier/watch/terminal/table.h"
 
 namespace espalier::bench {
 namespace {
-
-namespace fs = std::filesystem;
 
 double thread_cpu_us() {
   timespec now{};
@@ -31,14 +26,32 @@ double thread_cpu_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-std::string machine_text(c10::Device device) {
-  if (device.is_cpu()) return fmt::format("CPU, {} core(s)", num_cores());
+// "AMD EPYC", as the system calls it; "CPU" where it does not say.
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t begin = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (begin != line.npos) return line.substr(begin);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+std::string card_text(c10::Device device) {
+  if (device.is_cpu()) return processor_name();
   const CudaInfo info = query_cuda();
   const auto index = static_cast<size_t>(device.index());
-  return index < info.devices.size()
-             ? fmt::format("{}, CUDA {}, driver for {}", info.devices[index].name,
-                           cuda_version_text(info.runtime_version), cuda_version_text(info.driver_version))
-             : device.str();
+  return index < info.devices.size() ? info.devices[index].name : device.str();
+}
+
+std::string machine_text(c10::Device device) {
+  if (device.is_cpu())
+    return fmt::format("{}, {} core{}", card_text(device), num_cores(), num_cores() == 1 ? "" : "s");
+  const CudaInfo info = query_cuda_versions();
+  return fmt::format("{}, CUDA {}, driver for {}", card_text(device), cuda_version_text(info.runtime_version),
+                     cuda_version_text(info.driver_version));
 }
 
 std::string now_text() {
@@ -49,32 +62,6 @@ std::string now_text() {
   std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
   return text;
 }
-
-// bench/peers beside the program or above it: in the checkout it lies two folders up from build/release.
-fs::path peers_folder() {
-  std::error_code code;
-  fs::path folder = fs::read_symlink("/proc/self/exe", code).parent_path();
-  for (int up = 0; up < 4 && !folder.empty(); ++up, folder = folder.parent_path())
-    if (fs::exists(folder / "bench" / "peers", code)) return folder / "bench" / "peers";
-  return {};
-}
-
-// Why a script failed, on one line: its own {"problem": ...}, or the last line that it wrote to standard
-// error, which in Python names the error.
-std::string reason_in(const std::string& errors) {
-  std::string last;
-  std::istringstream lines(errors);
-  for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.contains("problem") && json["problem"].is_string()) return json["problem"];
-    if (line.find_first_not_of(" \t\r") != line.npos) last = line;
-  }
-  constexpr size_t kLongest = 300;
-  if (last.empty()) return "it said nothing";
-  return last.size() > kLongest ? last.substr(0, kLongest) + " ..." : last;
-}
-
-}  // namespace
 
 Timing time_calls(c10::Device device, const TimingPlan& plan, const std::function<void()>& body) {
   using Clock = std::chrono::steady_clock;
@@ -112,12 +99,12 @@ Report::Report(std::string workload, c10::Device device, std::string commit, con
     : workload_(std::move(workload)),
       machine_(machine_text(device)),
       commit_(std::move(commit)),
-      json_file_(options.json) {}
+      options_(options) {}
 
 void Report::add(const Case& result) {
   cases_.push_back(result);
-  if (json_file_.empty()) return;
-  std::ofstream out(json_file_, std::ios::app);
+  if (options_.json.empty()) return;
+  std::ofstream out(options_.json, std::ios::app);
   nlohmann::ordered_json line{{"workload", workload_},
                               {"case", result.name},
                               {"shapes", result.shapes},
@@ -126,11 +113,22 @@ void Report::add(const Case& result) {
                               {"host_us", result.timing.host_us},
                               {"floor_us", result.floor_us},
                               {"note", result.note},
+                              {"checked", result.checked},
                               {"machine", machine_},
                               {"commit", commit_},
                               {"time", now_text()}};
   out << line.dump() << '\n';
-  if (!out) fail("--json '{}': cannot write", json_file_);
+  if (!out) fail("--json '{}': cannot write", options_.json);
+}
+
+void Report::add_peers(const std::vector<std::string>& scripts, std::vector<std::string> arguments) {
+  if (options_.smoke) arguments.push_back("--smoke");
+  const PeerResults results = run_peers({.workload = workload_,
+                                         .scripts = scripts,
+                                         .arguments = std::move(arguments),
+                                         .folder = options_.peer_dir});
+  for (const Case& peer : results.cases) add(peer);
+  problems_.insert(problems_.end(), results.problems.begin(), results.problems.end());
 }
 
 std::string Report::text() const {
@@ -145,38 +143,10 @@ std::string Report::text() const {
                    share, fmt::format("{:.2f}", result.timing.median_us / base.timing.median_us),
                    result.note});
   }
-  return fmt::format("{} on {}, {}, commit {}\n{}", workload_, machine_, now_text(), commit_, table.text());
-}
-
-std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments,
-                            std::string* problem) {
-  const fs::path folder = peers_folder();
-  if (folder.empty() || !fs::exists(folder / script)) {
-    *problem = fmt::format("bench/peers/{} is not beside this program", script);
-    return {};
-  }
-  const auto python = find_torch_python();
-  if (!python) {
-    *problem = "no Python with torch was found";
-    return {};
-  }
-  std::vector<std::string> command{python->program, (folder / script).string()};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  const ProgramOutput result = run_program(command);
-  // What was measured before it failed counts.
-  if (!result.succeeded) *problem = fmt::format("{} failed: {}", script, reason_in(result.errors));
-  std::vector<Case> cases;
-  std::istringstream lines(result.output);
-  for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) continue;
-    cases.push_back(
-        {.name = json.value("name", ""),
-         .shapes = json.value("shapes", ""),
-         .timing = {json.value("median_us", 0.0), json.value("best_us", 0.0), json.value("host_us", 0.0)},
-         .note = json.value("note", "")});
-  }
-  return cases;
+  std::string text =
+      fmt::format("{} on {}, {}, commit {}\n{}", workload_, machine_, now_text(), commit_, table.text());
+  for (const std::string& problem : problems_) text += fmt::format("peers: {}\n", problem);
+  return text;
 }
 
 }  // namespace espalier::bench

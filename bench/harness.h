@@ -18,6 +18,7 @@ struct BenchOptions {
   bool smoke = false;
   int64_t threads = 0;  // 0: as torch chooses
   std::string json;
+  std::string peer_dir;
 
   template <class Visitor>
   void visit(Visitor&& v) {
@@ -29,6 +30,10 @@ struct BenchOptions {
        .high = 4096},
       threads);
     v({.name = "json", .help = "append one JSON line a case to this file", .placeholder = "FILE"}, json);
+    v({.name = "peer-dir",
+       .help = "also time every script in this folder (bench/README.md says what it is given, and answers)",
+       .placeholder = "DIR"},
+      peer_dir);
   }
 };
 
@@ -53,6 +58,8 @@ struct Case {
   Timing timing;
   double floor_us = 0;  // 0: none is known
   std::string note;
+  std::string script;   // the peer that was timed; empty: ours
+  std::string checked;  // what its outputs were compared with before it was timed, and how far they are off
 };
 
 // Collects the cases of one benchmark.
@@ -61,23 +68,28 @@ class Report {
   Report(std::string workload, c10::Device device, std::string commit, const BenchOptions& options);
 
   void add(const Case& result);
-  // The table, with what it was measured on; the first case is what the others are compared with.
+  // Times scripts of bench/peers, and those of --peer-dir, beside ours.
+  void add_peers(const std::vector<std::string>& scripts, std::vector<std::string> arguments);
+
+  const std::vector<Case>& cases() const { return cases_; }
+  const std::vector<std::string>& problems() const { return problems_; }  // why a peer is missing
+  // The table, with what it was measured on; the first case is what the others are compared with. Then the
+  // problems.
   std::string text() const;
 
  private:
   std::string workload_;
   std::string machine_;
   std::string commit_;
-  std::string json_file_;
+  BenchOptions options_;
   std::vector<Case> cases_;
+  std::vector<std::string> problems_;
 };
 
-// Runs bench/peers/<script> with the Python that has torch, and reads a JSON line a case: {"name": ...,
-// "median_us":
-// ..., "best_us": ..., "host_us": ..., "shapes": ...}. Nothing where there is no such Python or no such
-// script; the reason is then in `problem`. A script does not outlive a program that is told to stop
-// (core/machine/child_process.h).
-std::vector<Case> run_peers(const std::string& script, const std::vector<std::string>& arguments,
-                            std::string* problem);
+// "NVIDIA H200, CUDA 13.0, driver for 13.0"; "AMD EPYC, 2 cores".
+std::string machine_text(c10::Device device);
+// What is in front of the comma there: the card, or the processor.
+std::string card_text(c10::Device device);
+std::string now_text();  // "2026-11-18T12:00:00Z"
 
 }  // namespace espalier::bench

@@ -113,13 +113,10 @@ std::string run_layout_bench(const LayoutBenchOptions& options, const std::strin
   words += time_convolution(options, device, report);
   words += time_entry(options, device);
   if (options.peers) {
-    std::vector<std::string> arguments{"--device", name.text(),
-                                       "--batch",  std::to_string(options.batch),
-                                       "--base",   std::to_string(options.base)};
-    if (options.bench.smoke) arguments.push_back("--smoke");
-    std::string problem;
-    for (const Case& peer : run_peers("layout_torch.py", arguments, &problem)) report.add(peer);
-    if (!problem.empty()) words += fmt::format("peers: {}\n", problem);
+    const bool is_full = train::precision_type(options.precision, device) == at::kFloat;
+    report.add_peers({"layout_torch.py"},
+                     {"--device", name.text(), "--batch", std::to_string(options.batch), "--base",
+                      std::to_string(options.base), "--dtype", is_full ? "fp32" : "bf16"});
   }
   return report.text() + words;
 }

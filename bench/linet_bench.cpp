@@ -1,5 +1,6 @@
 #include "bench/linet_bench.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
@@ -10,6 +11,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "bench/plain_linet.h"
+#include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/data/resident.h"
 #include "espalier/lanes/conv/choice.h"
@@ -17,9 +19,11 @@
 #include "espalier/lanes/norm/layer.h"
 #include "espalier/lanes/optim/gradients.h"
 #include "espalier/lanes/stack.h"
+#include "espalier/linet/file.h"
 #include "espalier/linet/network.h"
 #include "espalier/tensor/captured_graphs.h"
 #include "espalier/tensor/device.h"
+#include "espalier/tensor/tensor_file.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/watch/audit/layout_audit.h"
 #include "espalier/watch/terminal/table.h"
@@ -31,12 +35,12 @@ const std::vector<int64_t> kChannels{3, 1, 1};
 
 struct Workload {
   linet::LinetShape shape;
+  LinetBenchOptions options;  // with --smoke in small
   at::Device device;
   at::ScalarType compute;
   std::vector<at::Tensor> images;  // S x [1,B,C_i,H,W], channels-last lanes
   at::Tensor labels;               // [1,B]
   std::string text;
-  bool smoke = false;
   TimingPlan plan;
 };
 
@@ -48,9 +52,9 @@ Workload workload_of(LinetBenchOptions options) {
   }
   const c10::Device device = torch_device(choose_device(options.device));
   Workload load{.shape = linet::linet_preset(options.model, options.width),
+                .options = options,
                 .device = device,
                 .compute = train::precision_type(options.precision, device),
-                .smoke = options.bench.smoke,
                 .plan = options.bench.smoke ? TimingPlan{1, 1, 1}
                                             : TimingPlan{.warm_up = 5, .samples = 20, .calls = 1}};
   load.shape.in_channels = kChannels;
@@ -60,9 +64,8 @@ Workload workload_of(LinetBenchOptions options) {
     load.images.push_back(x.copy_(at::randn(x.sizes())));
   }
   load.labels = at::randint(0, load.shape.num_classes, {1, options.batch}, at::kLong).to(device);
-  const char* const type = load.compute == at::kFloat ? "fp32" : load.compute == at::kHalf ? "fp16" : "bf16";
   load.text = fmt::format("{}, streams 3,1,1, width {:g}, batch {}, {}x{}, {}", options.model, options.width,
-                          options.batch, options.height, options.columns, type);
+                          options.batch, options.height, options.columns, type_name(load.compute));
   return load;
 }
 
@@ -74,10 +77,13 @@ struct Way {
   int64_t num_conversions = 0;
 };
 
-Way measure(const Workload& load, const std::string& name, const std::string& note,
+Way measure(const Workload& load, const std::string& name, const std::string& note, double floor_us,
             const std::function<void()>& body, Report& report) {
-  report.add(
-      {.name = name, .shapes = load.text, .timing = time_calls(load.device, load.plan, body), .note = note});
+  report.add({.name = name,
+              .shapes = load.text,
+              .timing = time_calls(load.device, load.plan, body),
+              .floor_us = floor_us,
+              .note = note});
   const watch::LayoutReport audit = watch::audit_layout(load.device, 1, body);
   return {name, audit.work, audit.num_kernels, audit.num_conversions()};
 }
@@ -98,7 +104,7 @@ Way measure_plain(const Workload& load, linet::Linet& net, const std::string& na
     const at::Tensor loss = at::cross_entropy_loss(plain.forward(x), load.labels.select(0, 0));
     gradient_of(loss, plain.parameters(), 0);
   };
-  return measure(load, name, "torch's operators, norm and ReLU apart", body, report);
+  return measure(load, name, "torch's operators, norm and ReLU apart", /*floor_us=*/0, body, report);
 }
 
 // All ways compute one thing: the loss, before anything is timed.
@@ -117,16 +123,72 @@ void check_alike(const Workload& load, linet::Linet& net) {
          own, first, second);
 }
 
-std::vector<Way> measure_lanes(const Workload& load, linet::Linet& net, Report& report) {
+// What the passes of all streams and the integrated path take at least, layer by layer: a convolution (or a
+// product, which integrates) reads x and writes y, forward and for either gradient, or takes as long as its
+// products; a norm with its ReLU reads y twice and writes it, forward, and reads gradient and y twice and
+// writes once on the way back.
+double floor_us(const Workload& load, const MachineRates& rates) {
+  const auto bytes = static_cast<double>(c10::elementSize(load.compute));
+  const auto streams = static_cast<double>(load.shape.num_streams());
+  double floor = 0;
+  // inside: channels of one stream's input; previous: those of the integrated path's, 0 in the stem.
+  const auto add_layer = [&](double images, double pixels_in, double pixels_out, double inside,
+                             double filters, double kernel, double previous) {
+    const double x = images * pixels_in * inside * bytes, y = images * pixels_out * filters * bytes;
+    floor +=
+        3 * streams * rates.floor_us(x + y, 2 * images * pixels_out * inside * filters * kernel * kernel);
+    const double joined = streams * filters + previous;  // channels that the integrated path is made of
+    floor += 3 * rates.floor_us(images * pixels_out * joined * bytes + y,
+                                2 * images * pixels_out * joined * filters);
+    floor += (streams + 1) * rates.floor_us(8 * y, 0);
+  };
+  const auto images = static_cast<double>(load.images[0].size(1));
+  const auto halved = [](int64_t side) { return (side + 1) / 2; };
+  int64_t rows = load.images[0].size(3), columns = load.images[0].size(4);
+  double in_all = 0;
+  for (const int64_t channels : load.shape.in_channels) in_all += static_cast<double>(channels);
+  auto width = static_cast<double>(load.shape.widths[0]);
+  auto pixels = static_cast<double>(rows * columns);
+  rows = halved(rows), columns = halved(columns);
+  add_layer(images, pixels, static_cast<double>(rows * columns), in_all / streams, width, 7, 0);
+  rows = halved(rows), columns = halved(columns);
+  double channels = width;
+  const auto wider = static_cast<double>(linet::expansion(load.shape.block));
+  for (size_t stage = 0; stage < load.shape.stages.size(); ++stage) {
+    width = static_cast<double>(load.shape.widths[stage]);
+    for (int64_t block = 0; block < load.shape.stages[stage]; ++block) {
+      const auto before = static_cast<double>(rows * columns);
+      if (stage > 0 && block == 0) rows = halved(rows), columns = halved(columns);
+      const auto after = static_cast<double>(rows * columns);
+      if (load.shape.block == linet::BlockKind::kBasic) {
+        add_layer(images, before, after, channels, width, 3, channels);
+        add_layer(images, after, after, width, width, 3, width);
+      } else {
+        add_layer(images, before, before, channels, width, 1, channels);
+        add_layer(images, before, after, width, width, 3, width);
+        add_layer(images, after, after, width, width * wider, 1, width);
+      }
+      if (channels != width * wider || before != after)
+        add_layer(images, before, after, channels, width * wider, 1, channels);
+      channels = width * wider;
+    }
+  }
+  return floor;
+}
+
+std::vector<Way> measure_lanes(const Workload& load, linet::Linet& net, const MachineRates& rates,
+                               Report& report) {
   const std::vector<lanes::LaneParameter*> parameters = lanes::without_names(net.parameters());
   const auto body = [&] {
     lanes::lane_backward(lanes::lane_cross_entropy(net.forward(load.images).logits, load.labels), parameters);
   };
-  std::vector<Way> ways{measure(load, "lanes", "norm, residual and ReLU fused", body, report)};
+  const double floor = floor_us(load, rates);
+  std::vector<Way> ways{measure(load, "lanes", "norm, residual and ReLU fused", floor, body, report)};
   StepGraphs graphs({.device = load.device});
   if (!graphs.is_capturing()) return ways;
   ways.push_back(measure(
-      load, "lanes, captured", "the same as one CUDA graph", [&] { graphs.run("step", body); }, report));
+      load, "lanes, captured", "the same as one CUDA graph", floor, [&] { graphs.run("step", body); },
+      report));
   return ways;
 }
 
@@ -185,14 +247,49 @@ std::string conversions_text(const std::vector<Way>& ways) {
   return text;
 }
 
+// PyTorch in Python, from our weights and inputs: it has to give our loss before it is timed.
+void add_python(const Workload& load, linet::Linet& net, Report& report) {
+  const ScratchFolder scratch("", "linet");
+  const std::string weights = (scratch.path() / "weights.safetensors").string(),
+                    pass = (scratch.path() / "first_pass.safetensors").string();
+  linet::write_stream_weights(weights, net, {});
+  const c10::NoGradGuard no_grad;
+  linet::NamedTensors tensors{{"labels", load.labels.select(0, 0).to(at::kCPU)},
+                              {"loss", lanes::lane_cross_entropy(net.forward(load.images).logits, load.labels)
+                                           .select(0, 0)
+                                           .to(at::kCPU, at::kFloat)}};
+  for (size_t i = 0; i < load.images.size(); ++i)
+    tensors.emplace_back(fmt::format("input.{}", i), load.images[i].select(0, 0).to(at::kCPU, at::kFloat));
+  write_tensors(pass, tensors, {});
+  const LinetBenchOptions& options = load.options;
+  report.add_peers({"linet_torch.py"},
+                   {"--device", load.device.str(), "--model", options.model, "--width",
+                    fmt::format("{:g}", options.width), "--batch", std::to_string(options.batch), "--size",
+                    fmt::format("{}x{}", options.height, options.columns), "--dtype", type_name(load.compute),
+                    "--weights", weights, "--first-pass", pass});
+}
+
+linet::Linet network_of(const Workload& load) {
+  return {load.shape, at::TensorOptions(load.device).dtype(at::kFloat), load.compute};
+}
+
 }  // namespace
+
+void measure_linet(const LinetBenchOptions& options, const MachineRates& rates, Report& report) {
+  const Workload load = workload_of(options);
+  linet::Linet net = network_of(load);
+  check_alike(load, net);
+  measure_lanes(load, net, rates, report);
+  if (options.peers) add_python(load, net, report);
+}
 
 std::string run_linet_bench(const LinetBenchOptions& options, const std::string& commit) {
   const Workload load = workload_of(options);
   Report report("linet", load.device, commit, options.bench);
-  linet::Linet net(load.shape, at::TensorOptions(load.device).dtype(at::kFloat), load.compute);
+  linet::Linet net = network_of(load);
   check_alike(load, net);
-  std::vector<Way> ways = measure_lanes(load, net, report);
+  std::vector<Way> ways =
+      measure_lanes(load, net, measure_rates(load.device, load.compute, options.bench.smoke), report);
   std::swap(ways.front(), ways.back());
   using enum StreamPacking;
   ways.push_back(measure_plain(load, net, "sequential NCHW", MemoryFormat::kContiguous, kSequential, report));
@@ -201,20 +298,8 @@ std::string run_linet_bench(const LinetBenchOptions& options, const std::string&
   ways.push_back(
       measure_plain(load, net, "packed at run time", MemoryFormat::kChannelsLast, kGrouped, report));
   measure_norms(load, report);
+  if (options.peers) add_python(load, net, report);
   std::string words;
-  if (options.peers) {
-    std::vector<std::string> arguments{
-        "--device", load.device.str(),
-        "--model",  options.model,
-        "--width",  fmt::format("{:g}", options.width),
-        "--batch",  std::to_string(options.batch),
-        "--size",   fmt::format("{}x{}", options.height, options.columns),
-        "--dtype",  load.compute == at::kFloat ? "fp32" : load.compute == at::kHalf ? "fp16" : "bf16"};
-    if (load.smoke) arguments.push_back("--smoke");
-    std::string problem;
-    for (const Case& peer : run_peers("linet_torch.py", arguments, &problem)) report.add(peer);
-    if (!problem.empty()) words += fmt::format("peers: {}\n", problem);
-  }
   for (const auto& [key, choice] : lanes::conv_choices()) words += fmt::format("  {}: {}\n", key, choice);
   const bool has_kernels = ways.front().num_kernels > 0;
   return report.text() + (has_kernels ? work_table(ways) : "no kernels to tell apart on the CPU\n") +

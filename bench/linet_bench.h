@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bench/harness.h"
+#include "bench/rates.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
 #include "espalier/train/job_config.h"
@@ -41,7 +42,10 @@ struct LinetBenchOptions {
   }
 };
 
-// Returns the tables, and how the convolutions were done.
+// Adds ours and the peers, once these have made our first pass too.
+void measure_linet(const LinetBenchOptions& options, const MachineRates& rates, Report& report);
+
+// The same as a job, with more ways to write it: returns the tables, and how the convolutions were done.
 std::string run_linet_bench(const LinetBenchOptions& options, const std::string& commit);
 
 }  // namespace espalier::bench

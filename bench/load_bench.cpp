@@ -1,12 +1,10 @@
 #include "bench/load_bench.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/core/random/philox.h"
 #include "espalier/data/sources/source.h"
@@ -15,26 +13,6 @@ namespace espalier::bench {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Removed with all it holds, however the benchmark ends.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const std::string& parent)
-      : path_((parent.empty() ? fs::temp_directory_path() : fs::path(parent)) /
-              fmt::format("espalier-load-{}", getpid())) {
-    fs::create_directories(path_);
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // The binary version's six files: 10,000 records of a label and 3,072 planar bytes each.
 void write_cifar_binary(const fs::path& folder, int64_t records) {
@@ -64,7 +42,7 @@ void write_cifar_binary(const fs::path& folder, int64_t records) {
 
 std::string run_load_bench(const LoadBenchOptions& options, const std::string& commit,
                            const Progress& progress) {
-  const ScratchFolder scratch(options.scratch);
+  const ScratchFolder scratch(options.scratch, "load");
   if (progress) progress("writing CIFAR-10's binary version, random", 0, 2);
   write_cifar_binary(scratch.path(), 10000);
   const data::SourceConfig cifar{.data = "cifar10:" + scratch.path().string()};

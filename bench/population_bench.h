@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bench/harness.h"
+#include "bench/rates.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
 #include "espalier/train/job_config.h"
@@ -50,7 +51,11 @@ struct PopulationBenchOptions {
   }
 };
 
-// Returns the table, and how the convolutions were done.
+// Adds ours and, where they are wanted, the peers, once these have made our first step too.
+void measure_population(const PopulationBenchOptions& options, const MachineRates& rates, Report& report,
+                        const Progress& progress);
+
+// The same as a job: returns the table, and how the convolutions were done.
 std::string run_population_bench(const PopulationBenchOptions& options, const std::string& commit,
                                  const Progress& progress);
 

@@ -5,35 +5,11 @@ advanced-index gather an environment, and a DataLoader an environment. Prints on
 """
 
 import argparse
-import json
-import statistics
-import time
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-
-def measure(body, device, warm_up, samples, calls):
-    def wait():
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    for _ in range(warm_up):
-        body()
-    wait()
-    times, host = [], 0.0
-    for _ in range(samples):
-        began, cpu = time.perf_counter(), time.thread_time()
-        for _ in range(calls):
-            body()
-        host += time.thread_time() - cpu
-        wait()
-        times.append((time.perf_counter() - began) / calls * 1e6)
-    return {
-        "median_us": statistics.median(times),
-        "best_us": min(times),
-        "host_us": host / (samples * calls) * 1e6,
-    }
+from torch_timing import measure, report
 
 
 def main():
@@ -74,11 +50,9 @@ def main():
 
     shapes = f"{args.envs} x {args.batch}"
     plan = (1, 1, 1) if args.smoke else (10, 20, 10)
-    result = measure(index_gather, device, *plan)
-    print(json.dumps({"name": "PyTorch, an index gather an environment", "shapes": shapes, "note": "fp32, no augmentation", **result}))
+    report("PyTorch, an index gather an environment", shapes, "fp32, no augmentation", **measure(index_gather, device, *plan))
     plan = (1, 1, 1) if args.smoke else (2, 5, 1)
-    result = measure(data_loader, device, *plan)
-    print(json.dumps({"name": "PyTorch, a DataLoader an environment", "shapes": shapes, "note": "fp32, no augmentation", **result}))
+    report("PyTorch, a DataLoader an environment", shapes, "fp32, no augmentation", **measure(data_loader, device, *plan))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ One step (forward, backward, clipping by the gradient norm, SGD with Nesterov mo
 `cifar_baseline` (three blocks of 8, 16 and 32 channels) in whose slots seeds stand, as torch.nn modules, one network
 after another, on random images of CIFAR-10's sizes that already lie on the device. Seeds stand where
 bench/growing_bench.cpp has them. Networks of equal structure could go through vmap together; where the seeds stand, no two are alike.
+With --first-step each way begins with our own networks and images, and has to make our first step before it is timed.
 Prints one JSON line a case.
 """
 
@@ -14,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torch_timing import measure, report
+from first_step import FirstStep
+from torch_timing import measure, report, wait
 
 LR, MOMENTUM, WEIGHT_DECAY, CLIP = 0.1, 0.9, 5e-4, 1.0
 CLASSES = 10
@@ -57,6 +59,10 @@ class Seed(nn.Module):
             self.branch = nn.Sequential(conv(channels, channels, 3), nn.ReLU(), norm())
         else:
             self.branch = nn.Sequential(conv(channels, channels, 3), norm(), nn.ReLU(), conv(channels, channels, 3), nn.ReLU(), norm())
+
+    def values(self):
+        """The parameters in the order in which ours are written."""
+        return [*self.branch.parameters(), *([self.mix] if self.kind == "norm" else [])]
 
     def forward(self, x):
         y = self.branch(x)
@@ -111,6 +117,26 @@ class Network(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+def load_first_step(networks, step):
+    """Our values into each network; fails where one is left over, or has another shape."""
+    with torch.no_grad():
+        for lane, network in enumerate(networks):
+            values = {name: torch.from_numpy(value) for name, value in step.lane(lane).items()}
+            places = {}
+            for i, block in enumerate(network.blocks):
+                places |= {f"host.block{i}.conv.weight": block[0].weight, f"host.block{i}.norm.weight": block[1].weight,
+                           f"host.block{i}.norm.bias": block[1].bias}
+            places |= {"host.classifier.weight": network.head.weight, "host.classifier.bias": network.head.bias}
+            for name, slot in network.slots.items():
+                own = [key for key in values if key.startswith(f"{name}.") and ".gate." not in key]
+                places |= dict(zip(own, slot.seed.values(), strict=True))
+                if slot.operator == 2 and not slot.is_training:
+                    gate = [key for key in values if key.startswith(f"{name}.") and ".gate." in key]
+                    places |= dict(zip(gate, slot.gate.parameters(), strict=True))
+            for name, parameter in places.items():
+                parameter.copy_(values[name].view(parameter.shape))
+
+
 def seeds_of(count, lanes):
     places = lanes * len(SLOTS)
     stride = max(1, places * 2 // 9)
@@ -130,6 +156,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=75)
     parser.add_argument("--dtype", default="bf16", choices=["fp32", "bf16"])
+    parser.add_argument("--first-step", metavar="FILE", help="our own first step: begin with it, and arrive where it did")
     parser.add_argument("--smoke", action="store_true", help="once")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -137,41 +164,65 @@ def main():
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(1)
     is_narrow = args.dtype == "bf16"
-    networks = [Network(seeds).to(device).to(memory_format=torch.channels_last) for seeds in seeds_of(args.seeds, args.lanes)]
+    ours = FirstStep(args.first_step) if args.first_step else None
     fused = device.type == "cuda"
-    optimizers = [torch.optim.SGD(n.parameters(), LR, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True, fused=fused) for n in networks]
-    x = torch.randn(args.lanes, args.batch, 3, 32, 32, device=device)
+    x = torch.from_numpy(ours.images).to(device) if ours else torch.randn(args.lanes, args.batch, 3, 32, 32, device=device)
     xs = [image.to(memory_format=torch.channels_last) for image in x]
-    ys = list(torch.randint(0, CLASSES, (args.lanes, args.batch), device=device))
-    streams = [torch.cuda.Stream(device) for _ in networks] if fused else []
+    ys = list(torch.from_numpy(ours.labels).to(device) if ours else torch.randint(0, CLASSES, (args.lanes, args.batch), device=device))
+    streams = [torch.cuda.Stream(device) for _ in xs] if fused else []
 
-    def train(lane):
-        optimizers[lane].zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16, enabled=is_narrow):
-            loss = F.cross_entropy(networks[lane](xs[lane]), ys[lane])
-        loss.backward()
-        nn.utils.clip_grad_norm_(networks[lane].parameters(), CLIP)
-        optimizers[lane].step()
+    class Loop:
+        """One network after the other, or each on a stream of its own."""
 
-    def loop():
-        for lane in range(args.lanes):
-            train(lane)
+        def __init__(self, use_streams):
+            self.networks = [Network(seeds).to(device).to(memory_format=torch.channels_last) for seeds in seeds_of(args.seeds, args.lanes)]
+            if ours:
+                load_first_step(self.networks, ours)
+            self.optimizers = [torch.optim.SGD(n.parameters(), LR, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True, fused=fused)
+                               for n in self.networks]
+            self.use_streams = use_streams
 
-    def on_streams():
-        main_stream = torch.cuda.current_stream(device)
-        for lane, stream in enumerate(streams):
-            stream.wait_stream(main_stream)
-            with torch.cuda.stream(stream):
-                train(lane)
-        for stream in streams:
-            main_stream.wait_stream(stream)
+        def train(self, lane, clip=CLIP):
+            self.optimizers[lane].zero_grad(set_to_none=True)
+            with torch.autocast(device.type, torch.bfloat16, enabled=is_narrow):
+                loss = F.cross_entropy(self.networks[lane](xs[lane]), ys[lane])
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(self.networks[lane].parameters(), clip)
+            self.optimizers[lane].step()
+            return loss.detach()
+
+        def check(self, name):
+            """Our first step, which does not clip: we clip host and seeds apart, and plain torch all at once."""
+            if not ours:
+                return ""
+            losses = [self.train(lane, clip=None) for lane in range(args.lanes)]
+            wait(device)
+            weights = ([n.blocks[0][0].weight for n in self.networks], [n.head.weight for n in self.networks])
+            stacked = [torch.stack(values).detach().float().cpu().numpy() for values in (losses, *weights)]
+            return ours.compare(name, *stacked, is_narrow, fused)
+
+        def __call__(self):
+            if not self.use_streams:
+                return [self.train(lane) for lane in range(args.lanes)]
+            main_stream = torch.cuda.current_stream(device)
+            for lane, stream in enumerate(streams):
+                stream.wait_stream(main_stream)
+                with torch.cuda.stream(stream):
+                    self.train(lane)
+            for stream in streams:
+                main_stream.wait_stream(stream)
 
     shapes = f"{args.lanes} x {args.batch}, cifar_baseline"
     kind = "bf16 autocast" if is_narrow else "fp32"
     plan = (0, 1, 1) if args.smoke else (2, 5, 1)
-    report(f"PyTorch, a loop over networks, {args.seeds} seeds: a step", shapes, f"{kind}, channels-last", **measure(loop, device, *plan))
+    ways = [(f"PyTorch, a loop over networks, {args.seeds} seeds: a step", False)]
     if streams:
-        report(f"PyTorch, the same, a stream each: a step", shapes, f"{kind}, channels-last", **measure(on_streams, device, *plan))
+        ways.append(("PyTorch, the same, a stream each: a step", True))
+    for name, use_streams in ways:
+        loop = Loop(use_streams)
+        words = loop.check(name)
+        report(name, shapes, f"{kind}, channels-last", checked=words, **measure(loop, device, *plan))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@ with, and the peer of `espalier bench linet`.
 
   linet_torch.py --reference FILE   one case (weights, inputs, gradients, statistics) as safetensors, on the CPU
   linet_torch.py --fixtures DIR     all cases of FIXTURES: what lies in tests/linet/fixtures
-  linet_torch.py                    times forward and backward; prints one JSON line a case
+  linet_torch.py                    times forward and backward; prints one JSON line a case. With --weights and
+                                    --first-pass from our network and inputs, whose loss it has to give first
 
 The network itself is python/espalier_linet.py.
 """
@@ -18,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import first_step
 from layout_torch import as_graph
-from torch_timing import measure, report
+from torch_timing import measure, problem, report
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from espalier_linet import EXPANSION, LIConv, LINet  # noqa: E402
@@ -136,7 +138,7 @@ class Pass:
         return [self.loss, gradients[-2], torch.stack([g.norm() for g in gradients]).norm()]
 
 
-def time_case(name, run, graphed, want, shapes, smoke):
+def time_case(name, run, graphed, want, checked, shapes, smoke):
     device = run.y.device
     body = as_graph(run, device) if graphed else run
     body()
@@ -145,7 +147,7 @@ def time_case(name, run, graphed, want, shapes, smoke):
     if not all(f <= most for f, most in zip(far, (1e-5, 1e-3, 1e-3) if exact else (0.02, 0.2, 0.4))):
         raise RuntimeError(f"loss, classifier's gradient, norm of the gradients are {far} off a plain fp32 pass")
     kind = "fp32" if exact else "fp32 (TF32)" if run.dtype == torch.float32 else "autocast, fp32 weights"
-    report(name, shapes, f"forward and backward, {kind}", **measure(body, device, *((0, 1, 1) if smoke else (5, 20, 1))))
+    report(name, shapes, f"forward and backward, {kind}", checked=checked, **measure(body, device, *((0, 1, 1) if smoke else (5, 20, 1))))
 
 
 def time_cases(args):
@@ -156,9 +158,23 @@ def time_cases(args):
     first = LINet(args.block, args.stages, args.widths, args.streams, args.classes).to(device)
     xs = [torch.randn(args.batch, c, *args.size, device=device) for c in args.streams]
     y = torch.randint(args.classes, (args.batch,), device=device)
+    ours = None
+    if args.first_pass:
+        ours = first_step.read(args.first_pass)
+        state = {name: torch.from_numpy(value) for name, value in first_step.read(args.weights).items()}
+        first.load_state_dict(state)
+        xs = [torch.from_numpy(ours[f"input.{i}"]).to(device) for i in range(len(xs))]
+        y = torch.from_numpy(ours["labels"]).to(device)
     plain = Pass(copy.deepcopy(first), xs, y, torch.float32)
     plain()
     want = plain.results()
+    checked = "a plain pass in fp32"
+    if ours:
+        far = abs(float(plain.loss) - float(ours["loss"])) / float(ours["loss"])
+        # bf16 keeps 8 bits.
+        if not far <= (0.05 if args.dtype != "fp32" else 0.005 if device.type == "cuda" else 1e-4):
+            sys.exit(f"linet_torch.py: the loss of a plain pass in fp32 is {far:.1e} off ours: one of us is wrong")
+        checked = f"a plain pass in fp32, whose loss is ours within {far:.0e}"
     shapes = f"{args.model}, streams {words(args.streams)}, width {args.width:g}"
     shapes += f", batch {args.batch}, {args.size[0]}x{args.size[1]}, {args.dtype}"
     nchw, nhwc = torch.contiguous_format, torch.channels_last
@@ -171,10 +187,10 @@ def time_cases(args):
             network = copy.deepcopy(first).to(memory_format=memory_format)
             inputs = [x.to(memory_format=memory_format) for x in xs]
             run = Pass(torch.compile(network) if compiled else network, inputs, y, COMPUTE_TYPES[args.dtype])
-            time_case(name, run, graphed, want, shapes, args.smoke)
+            time_case(name, run, graphed, want, checked, shapes, args.smoke)
         except Exception as error:  # out of memory, no compiler: the other cases still count
             failed += 1
-            print(f"linet_torch.py: {name}: {(str(error).strip() or repr(error)).splitlines()[0]}", file=sys.stderr)
+            problem(f"{name}: {(str(error).strip() or repr(error)).splitlines()[0]}")
     sys.exit(1 if failed == len(cases) else 0)
 
 
@@ -203,6 +219,8 @@ def parse(arguments):
     parser.add_argument("--blank-stream", type=int, default=-1, help="with --reference: blank this one in the whole batch")
     parser.add_argument("--label-smoothing", type=float, default=0.0, help="with --reference")
     parser.add_argument("--device", default="cuda", help="what to time on")
+    parser.add_argument("--weights", metavar="FILE", help="begin with these, with --first-pass")
+    parser.add_argument("--first-pass", metavar="FILE", help="our inputs and the loss that they give, with --weights")
     parser.add_argument("--smoke", action="store_true", help="times small and once")
     args = parser.parse_args(arguments)
 

@@ -1,9 +1,10 @@
 """What a JAX user writes to train several small networks on one GPU: a peer of `espalier bench population`.
 
 The step of population_torch.py (three blocks, SGD with Nesterov momentum and weight decay) for one network, then
-jax.vmap over stacked parameters and jax.jit of the whole, NHWC, with donated buffers. Checked before it is timed: the
-first and last lane against the same lane alone, in fp32. Prints one JSON line a case; without JAX, one {"problem": ...}
-on standard error and exit code 3.
+jax.vmap over stacked parameters, or jax.lax.map, which runs one lane after the other in one program; jax.jit of the
+whole, NHWC, with donated buffers. Checked before it is timed: the first and last lane against the same lane alone, in
+fp32, and with --first-step all lanes against our own first step. Prints one JSON line a case; without JAX, one
+{"problem": ...} on standard error and exit code 3.
 """
 
 import argparse
@@ -13,6 +14,10 @@ import os
 import statistics
 import sys
 import time
+
+import numpy
+
+from first_step import FirstStep
 
 LR, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
 BN_MOMENTUM, BN_EPSILON = 0.1, 1e-5
@@ -31,6 +36,7 @@ def parse():
     parser.add_argument("--batch", type=int, help="default 512; 4 with --smoke")
     parser.add_argument("--base", type=int, help="default 32; 4 with --smoke")
     parser.add_argument("--dtype", default="bf16", help="fp32, bf16, or both with a comma")
+    parser.add_argument("--first-step", metavar="FILE", help="our own first step: begin with it, and arrive where it did")
     parser.add_argument("--smoke", action="store_true", help="small, once")
     args = parser.parse_args()
     # What is given holds with --smoke too: the harness compares equal shapes.
@@ -85,9 +91,40 @@ def train(dtype, state, x, y):
     return (parameters, momenta, running), loss
 
 
-def check(state, x, y, dtype, on_gpu):
+def begin_with(step, lanes):
+    """The state of our first step: filters are [K,C,3,3] there, the head [classes,features]."""
+    def values(name, order=None):
+        stacked = numpy.stack([step.lane(lane)[name] for lane in range(lanes)])
+        return jnp.asarray(stacked if order is None else stacked.transpose(order))
+
+    parameters, running = {}, {}
+    for i in range(3):
+        parameters[f"conv{i}"] = values(f"host.block{i}.conv.weight", (0, 3, 4, 2, 1))
+        parameters[f"scale{i}"], parameters[f"shift{i}"] = values(f"host.block{i}.norm.weight"), values(f"host.block{i}.norm.bias")
+        running[f"mean{i}"] = jnp.zeros_like(parameters[f"scale{i}"])
+        running[f"var{i}"] = jnp.ones_like(parameters[f"scale{i}"])
+    parameters["head"], parameters["bias"] = values("host.classifier.weight", (0, 2, 1)), values("host.classifier.bias")
+    return parameters, jax.tree.map(jnp.zeros_like, parameters), running
+
+
+def compare(step, what, after, losses, dtype, on_gpu):
+    """What one step came to, against ours."""
+    first = numpy.asarray(after[0]["conv0"], numpy.float32).transpose(0, 4, 3, 1, 2)
+    last = numpy.asarray(after[0]["head"], numpy.float32).transpose(0, 2, 1)
+    return step.compare(what, numpy.asarray(losses, numpy.float32), first, last, dtype == jnp.bfloat16, on_gpu)
+
+
+def over_lanes(way, dtype):
+    """One step of all lanes, as a function of stacked state, images and labels."""
+    one = functools.partial(train, dtype)
+    if way == "vmap":
+        return jax.vmap(one)
+    return lambda state, x, y: lax.map(lambda lane: one(*lane), (state, x, y))
+
+
+def check(all_lanes, state, x, y, dtype, on_gpu):
     """All lanes at once against each alone in fp32: losses, and how the first weight changed."""
-    after, losses = jax.jit(jax.vmap(functools.partial(train, dtype)))(state, x.astype(dtype), y)
+    after, losses = jax.jit(all_lanes)(state, x.astype(dtype), y)
     alone = jax.jit(functools.partial(train, jnp.float32))
     loss_limit, change_limit = (0.02, 0.2) if dtype == jnp.bfloat16 else (0.005, 0.05) if on_gpu else (1e-5, 1e-3)
     for lane in {0, x.shape[0] - 1}:
@@ -97,6 +134,7 @@ def check(state, x, y, dtype, on_gpu):
         far = jnp.linalg.norm(after[0]["conv0"][lane] - want[0]["conv0"]) / jnp.linalg.norm(change)
         if not (abs(losses[lane] - loss) <= loss_limit * loss and far <= change_limit):
             sys.exit(f"population_jax.py: lane {lane}: loss {losses[lane]:.5f} instead of {loss:.5f}, changes {far:.2e} off")
+    return after, losses
 
 
 def measure(step, state, x, y, warm_up, samples, calls):
@@ -134,18 +172,25 @@ def main():
     if jax.default_backend() != kind:
         refuse(f"JAX would run on {jax.default_backend()} instead of {kind}")
 
+    ours = FirstStep(args.first_step) if args.first_step else None
     keys = jax.random.split(jax.random.key(1), args.lanes)
     for dtype_name in args.dtype.split(","):
         dtype = {"fp32": jnp.float32, "bf16": jnp.bfloat16}[dtype_name]
-        state = jax.jit(jax.vmap(lambda key: init(key, args.base)))(keys)
         x = jax.random.normal(jax.random.key(2), (args.lanes, args.batch, 32, 32, 3))
         y = jax.random.randint(jax.random.key(3), (args.lanes, args.batch), 0, CLASSES)
-        check(state, x, y, dtype, kind == "gpu")
-        step = jax.jit(jax.vmap(functools.partial(train, dtype)), donate_argnums=0)
-        timing = measure(step, state, x.astype(dtype), y, *((0, 1, 1) if args.smoke else (10, 20, 5)))
-        compute = "bf16 convolutions, fp32 weights" if dtype_name == "bf16" else "fp32"
-        print(json.dumps({"name": "JAX, vmap + jit", "shapes": f"{args.lanes} x {args.batch}, base {args.base}",
-                          "note": f"{compute}, NHWC, donated buffers, JAX {jax.__version__}", **timing}), flush=True)
+        if ours:
+            x, y = jnp.asarray(ours.images.transpose(0, 1, 3, 4, 2)), jnp.asarray(ours.labels.astype(numpy.int32))
+        for way, name in (("vmap", "JAX, vmap + jit"), ("map", "JAX, lax.map + jit")):
+            # Anew for each: the steps that are timed take over its buffers.
+            state = begin_with(ours, args.lanes) if ours else jax.jit(jax.vmap(lambda key: init(key, args.base)))(keys)
+            all_lanes = over_lanes(way, dtype)
+            after, losses = check(all_lanes, state, x, y, dtype, kind == "gpu")
+            words = compare(ours, name, after, losses, dtype, kind == "gpu") if ours else "each lane alone in fp32"
+            step = jax.jit(all_lanes, donate_argnums=0)
+            timing = measure(step, state, x.astype(dtype), y, *((0, 1, 1) if args.smoke else (10, 20, 5)))
+            compute = "bf16 convolutions, fp32 weights" if dtype_name == "bf16" else "fp32"
+            print(json.dumps({"name": name, "shapes": f"{args.lanes} x {args.batch}, base {args.base}", "checked": words,
+                              "note": f"{compute}, NHWC, donated buffers, JAX {jax.__version__}", **timing}), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ linear layer, on random images of CIFAR-10's sizes that already lie on the devic
   loop     one network after another, as torch.nn modules, channels-last
   streams  the same, each network on a stream of its own
   vmap     torch.func.vmap over stacked parameters, the whole step through torch.compile
-Each is checked against one plain network in fp32 before it is timed. Prints one JSON line a case.
+Each is checked before it is timed: against one plain network in fp32, or with --first-step against our own first step,
+from whose weights and images it begins. Prints one JSON line a case.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
+from first_step import FirstStep
 from torch_timing import measure, report, wait
 
 LR, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
@@ -74,6 +76,18 @@ class FunctionalNetwork(nn.Module):
 def make_networks(lanes, base, device):
     torch.manual_seed(1)
     return [PlainNetwork(base).to(device).to(memory_format=torch.channels_last) for _ in range(lanes)]
+
+
+def load_first_step(networks, step):
+    with torch.no_grad():
+        for lane, network in enumerate(networks):
+            values = {name: torch.from_numpy(value) for name, value in step.lane(lane).items()}
+            for i in range(3):
+                network[4 * i].weight.copy_(values[f"host.block{i}.conv.weight"])
+                network[4 * i + 1].weight.copy_(values[f"host.block{i}.norm.weight"])
+                network[4 * i + 1].bias.copy_(values[f"host.block{i}.norm.bias"])
+            network[-1].weight.copy_(values["host.classifier.weight"])
+            network[-1].bias.copy_(values["host.classifier.bias"])
 
 
 def make_loop(networks, xs, ys, dtype, device, use_streams):
@@ -148,18 +162,18 @@ class VmapStep:
             return self.step(self.parameters, self.momenta, self.running, self.x, self.y)
 
 
-def check(name, losses, first_and_last, network, x, y, dtype, device):
-    """The first step against one plain network in fp32: the loss, and how the first and last weight changed."""
-    before = [network[0].weight.clone(), network[-1].weight.clone()]
-    [loss] = make_loop([network], [x], [y], torch.float32, device, use_streams=False)()
+def check(name, losses, first, last, plain, x, y, dtype, device):
+    """The first step of all lanes against one plain network in fp32: the loss, and how the first and last weight changed."""
+    before = [plain[0].weight.clone(), plain[-1].weight.clone()]
+    [loss] = make_loop([plain], [x[0]], [y[0]], torch.float32, device, use_streams=False)()
     wait(device)
-    want = [network[0].weight - before[0], network[-1].weight - before[1]]
-    pairs = zip(first_and_last, before, want)
-    far = [float((now - old - change).detach().norm() / change.detach().norm()) for now, old, change in pairs]
+    want = [plain[0].weight - before[0], plain[-1].weight - before[1]]
+    far = [float((now[0] - old - change).detach().norm() / change.detach().norm()) for now, old, change in zip((first, last), before, want)]
     # bf16 keeps 8 bits and TF32, which convolutions use on a GPU, 11; gradients are sums of either sign, and lose more.
     loss_limit, change_limit = (0.02, 0.2) if dtype == torch.bfloat16 else (0.005, 0.05) if device.type == "cuda" else (1e-5, 1e-3)
     if not (abs(losses[0] - loss) <= loss_limit * loss and max(far) <= change_limit):
-        sys.exit(f"population_torch.py: {name}: loss {float(losses[0]):.5f} instead of {float(loss):.5f}, changes {far} off")
+        sys.exit(f"{name}: loss {float(losses[0]):.5f} instead of {float(loss):.5f}, changes {far} off")
+    return f"one plain network in fp32: changes of the first and last weight within {max(far):.0e}"
 
 
 def main():
@@ -171,6 +185,7 @@ def main():
     parser.add_argument("--cases", default="loop,streams,vmap", help="which of loop, streams, vmap (default: all)")
     parser.add_argument("--dtype", default="bf16", help="fp32, bf16, or both with a comma")
     parser.add_argument("--modes", default="reduce-overhead", help="torch.compile's modes, with commas: each is a case")
+    parser.add_argument("--first-step", metavar="FILE", help="our own first step: begin with it, and arrive where it did")
     parser.add_argument("--smoke", action="store_true", help="small, once, without code generation")
     args = parser.parse_args()
     # What is given holds with --smoke too: the harness compares equal shapes.
@@ -185,21 +200,35 @@ def main():
     x = torch.randn(args.lanes * args.batch, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
     x = x.unflatten(0, (args.lanes, args.batch))  # [L,B,3,32,32] f32, every lane channels-last
     y = torch.randint(0, CLASSES, (args.lanes, args.batch), device=device)
+    ours = FirstStep(args.first_step) if args.first_step else None
+    if ours:
+        x.copy_(torch.from_numpy(ours.images))
+        y.copy_(torch.from_numpy(ours.labels))
+
+    def checked(name, losses, first, last, plain, dtype):
+        """losses: of all lanes; first, last: their weights after the step, [L,...]; plain: the first network before it."""
+        if not ours:
+            return check(name, losses, first, last, plain, x, y, dtype, device)
+        wait(device)
+        stacked = [torch.stack(list(values)).detach().float().cpu().numpy() for values in (losses, first, last)]
+        return ours.compare(name, *stacked, dtype == torch.bfloat16, device.type == "cuda")
 
     for dtype_name in args.dtype.split(","):
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype_name]
         kind = {"fp32": "fp32 (TF32)" if device.type == "cuda" else "fp32", "bf16": "bf16 autocast"}[dtype_name]
         for case in args.cases.split(","):
             networks = make_networks(args.lanes, args.base, device)
-            first = copy.deepcopy(networks[0])
+            if ours:
+                load_first_step(networks, ours)
+            plain = copy.deepcopy(networks[0])
             if case == "streams" and device.type != "cuda":
                 continue
             if case in ("loop", "streams"):
                 name = "PyTorch, a loop over networks" + (", a stream each" if case == "streams" else "")
                 step = make_loop(networks, list(x), list(y), dtype, device, use_streams=case == "streams")
-                check(name, step(), (networks[0][0].weight, networks[0][-1].weight), first, x[0], y[0], dtype, device)
+                words = checked(name, step(), [n[0].weight for n in networks], [n[-1].weight for n in networks], plain, dtype)
                 timing = measure(step, device, *((0, 1, 1) if args.smoke else (3, 7, 1)))
-                report(name, shapes, f"{kind}, channels-last, {'fused' if device.type == 'cuda' else 'plain'} SGD", **timing)
+                report(name, shapes, f"{kind}, channels-last, {'fused' if device.type == 'cuda' else 'plain'} SGD", checked=words, **timing)
                 continue
             for mode in args.modes.split(","):
                 torch._dynamo.reset()
@@ -207,11 +236,10 @@ def main():
                 name = "PyTorch, vmap + compile"
                 step = VmapStep(networks, x.to(dtype), y, dtype, device, options)
                 losses = step().clone()  # graphs write the next losses where these are
-                changed = (step.parameters["weights.0"][0], step.parameters["head.weight"][0])
-                check(name, losses, changed, copy.deepcopy(first), x[0], y[0], dtype, device)
+                words = checked(name, losses, step.parameters["weights.0"], step.parameters["head.weight"], copy.deepcopy(plain), dtype)
                 timing = measure(step, device, *((0, 1, 1) if args.smoke else (10, 20, 5)))
                 compute = "bf16 convolutions, fp32 weights" if dtype == torch.bfloat16 else kind
-                report(name, shapes, f"{compute}, {'not compiled' if args.smoke else mode}", **timing)
+                report(name, shapes, f"{compute}, {'not compiled' if args.smoke else mode}", checked=words, **timing)
 
 
 if __name__ == "__main__":

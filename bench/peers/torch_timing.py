@@ -42,3 +42,8 @@ def measure(body, device, warm_up, samples, calls):
 def report(name, shapes, note, **fields):
     """One JSON line a case, at once: what follows may take minutes, or fail."""
     print(json.dumps({"name": name, "shapes": shapes, "note": note, **fields}), flush=True)
+
+
+def problem(sentence):
+    """Why a case is missing: the harness shows it."""
+    print(json.dumps({"problem": sentence}), flush=True)

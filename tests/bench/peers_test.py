@@ -97,7 +97,7 @@ class PeersTest(unittest.TestCase):
             self.assertIn("JAX", json.loads(result.stderr)["problem"])
             self.assertEqual(result.stdout, "")
         else:
-            self.expect_cases(result, ["JAX, vmap + jit"])
+            self.expect_cases(result, ["JAX, vmap + jit", "JAX, lax.map + jit"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// espalier bench gather | population | growing | linet | layout | load
+// espalier bench all | table | gather | population | growing | linet | layout | load
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "bench/all_bench.h"
 #include "bench/gather_bench.h"
 #include "bench/growing_bench.h"
 #include "bench/layout_bench.h"
@@ -15,6 +16,7 @@
 #include "espalier/cli/commands.h"
 #include "espalier/cli/stop_deadline.h"
 #include "espalier/cli/version.h"
+#include "espalier/core/machine/program.h"
 
 namespace espalier::cli {
 namespace {
@@ -33,6 +35,36 @@ void set_threads(const bench::BenchOptions& options) {
 
 void add_bench_command(CLI::App& app, Context& context) {
   CLI::App& group = add_group(app, "bench", "measure this machine");
+  add_job<bench::AllBenchOptions>(
+      group, context,
+      {.name = "all",
+       .summary = "every workload, ours and the peers, as a table and as JSON",
+       .examples =
+           "  espalier bench all\n"
+           "  espalier bench all --device cpu --rows population,gather --repeats 5 --out /tmp/results\n"
+           "  espalier bench all --smoke --out /tmp/results\n"},
+      [](const bench::AllBenchOptions& options, Context& context) {
+        const StopDeadline deadline(kLongestEnd);
+        set_threads(options.bench);
+        fmt::print("{}", bench::run_all_bench(options,
+                                              {.commit = git_commit(),
+                                               .torch = built_torch_version(),
+                                               .command = program_facts().command},
+                                              context.progress()));
+        return 0;
+      });
+  add_job<bench::TableOptions>(
+      group, context,
+      {.name = "table",
+       .summary = "what `bench all` measured, as a table in Markdown",
+       .examples =
+           "  espalier bench table bench/results/nvidia-h200-2026-11-18.json\n"
+           "  espalier bench table bench/results/nvidia-h200-2026-11-18.json --docs docs/benchmarks.md\n",
+       .positionals = {{"file", "FILE"}}},
+      [](const bench::TableOptions& options, Context&) {
+        fmt::print("{}", bench::run_bench_table(options));
+        return 0;
+      });
   add_job<bench::GatherBenchOptions>(
       group, context,
       {.name = "gather",
