@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -20,7 +21,10 @@ constexpr int64_t kRingBatches = 3;
 }  // namespace
 
 BatchDelivery::BatchDelivery(GatherCall call, const DeliveryOptions& options)
-    : call_(std::move(call)), num_batches_(options.num_batches) {
+    : call_(std::move(call)),
+      num_batches_(options.num_batches),
+      num_parts_(options.num_parts),
+      part_(options.part) {
   std::vector<at::Tensor> stored, affine;
   for (const size_t field : options.fields) {
     stored.push_back(call_.fields.at(field));
@@ -38,7 +42,8 @@ BatchDelivery::BatchDelivery(GatherCall call, const DeliveryOptions& options)
                                     options.format, device.dtype(options.type)));
   labels_ = at::empty({options.lanes, batch}, device.dtype(at::kLong));
   position_ = at::zeros({2}, device.dtype(at::kLong));
-  call_.position = position_;
+  planned_position_ = num_parts_ > 1 ? at::zeros_like(position_) : position_;
+  call_.position = planned_position_;
   call_.out = images_;
   call_.labels_out = {labels_};
 
@@ -79,7 +84,7 @@ void BatchDelivery::make_next() {
   Made made{.place = next_, .lease = ring_->acquire(producer)};
   const BatchBuffers& buffers = made.lease.buffers();
   GatherCall call = call_;
-  call.position = at::tensor({next_.epoch, next_.batch}, at::kLong);
+  call.position = at::tensor({next_.epoch, planned(next_.batch)}, at::kLong);
   call.out = buffers.fields;
   call.labels_out = {buffers.labels};
   {
@@ -113,7 +118,12 @@ void BatchDelivery::prepare() {
 }
 
 void BatchDelivery::deliver() {
-  if (!ring_) gather_into(call_);
+  if (ring_) return;
+  if (num_parts_ > 1) {
+    planned_position_.copy_(position_);
+    planned_position_.select(0, 1).mul_(num_parts_).add_(part_);
+  }
+  gather_into(call_);
 }
 
 void BatchDelivery::advance() {

@@ -37,6 +37,10 @@ struct DeliveryOptions {
   at::ScalarType type = at::kFloat;
   MemoryFormat format = MemoryFormat::kChannelsLast;
   Ahead ahead = Ahead::kFromHostMemory;
+  // Where several processes share out every batch: the call's plan is that of one part, and batch b is its
+  // batch b * num_parts + part, so that all parts together are the batch of one process.
+  int64_t num_parts = 1;
+  int64_t part = 0;
 };
 
 class BatchDelivery {
@@ -59,7 +63,7 @@ class BatchDelivery {
   at::Device device() const { return labels_.device(); }
   const std::vector<at::Tensor>& images() const { return images_; }  // F x [L,B,C,H,W]
   const at::Tensor& labels() const { return labels_; }      // [L,B] i64; -100 where there is no sample
-  const at::Tensor& position() const { return position_; }  // [2] i64 device: epoch, batch
+  const at::Tensor& position() const { return position_; }  // [2] i64 device: epoch, batch of all parts
   const std::vector<at::Tensor>& affine() const { return call_.affine; }  // F x [2,C] f32, see gather.h
 
  private:
@@ -74,13 +78,18 @@ class BatchDelivery {
   };
 
   BatchIndex after(BatchIndex place) const;
+  int64_t planned(int64_t batch) const { return batch * num_parts_ + part_; }
   void make_next();
 
   GatherCall call_;  // into the fixed buffers
   int64_t num_batches_;
+  int64_t num_parts_;
+  int64_t part_;
   std::vector<at::Tensor> images_;
   at::Tensor labels_;
   at::Tensor position_;
+  at::Tensor
+      planned_position_;  // [2] i64 device: as the plan counts; position_ itself where there is one part
   // Where batches are made ahead.
   std::unique_ptr<BatchRing> ring_;
   std::optional<c10::Stream> stream_;  // that they are made on; none on the CPU

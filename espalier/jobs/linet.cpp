@@ -30,12 +30,13 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json environment(const train::LinetConfig& options, const data::ResidentDataset& dataset,
-                         train::LinetTrainer& trainer) {
+                         train::LinetTrainer& trainer, const ranks::World& world) {
   const linet::LinetShape& shape = trainer.net().shape();
   return {{"device", dataset.device.str()},
           {"precision", trainer.compute() == at::kFloat  ? "fp32"
                         : trainer.compute() == at::kHalf ? "fp16"
                                                          : "bf16"},
+          {"ranks", world.size()},
           {"threads", at::get_num_threads()},
           {"deterministic", options.deterministic},
           {"graphs", trainer.step().graphs().is_capturing()},
@@ -79,6 +80,7 @@ ordered_json line_of(const train::LinetEpoch& epoch, const std::vector<std::stri
   }
   line["time/captures"] = epoch.num_captures;
   line["time/capture_seconds"] = epoch.capture_seconds;
+  line["time/rank_bytes"] = epoch.bytes_between_ranks;
   line["seconds"] = epoch.seconds;
   return line;
 }
@@ -150,16 +152,18 @@ void load_best(const std::string& path, train::LinetTrainer& trainer) {
 
 }  // namespace
 
-LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events) {
-  const train::LinetConfig options = train::checked_options(job.linet);
-  run::Run run(job.run, "linet", job.recorded, events.run);
+LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::World& world) {
+  const train::LinetConfig options = train::placed(train::checked_options(job.linet), world);
+  const train::LinetConfig of_rank = train::of_rank(options, world);
+  const LinetEvents events = world.leads() ? told : LinetEvents{};
+  run::Run run(job.run, "linet", job.recorded, events.run, world);
   const DeviceName name = choose_device(options.device);
   const JobScope scope(options, {torch_device(name)});
 
   const auto dataset =
       data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
   train::MemoryPlan plan =
-      train::with_budget(train::linet_parts({.options = options,
+      train::with_budget(train::linet_parts({.options = of_rank,
                                              .fields = train::specs_of(dataset->train),
                                              .num_classes = dataset->num_classes(),
                                              .data = {dataset->bytes(), dataset->residency},
@@ -168,10 +172,10 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events) {
   if (plan.budget_bytes > 0 && dataset->residency == data::Residency::kDevice)
     plan.budget_bytes += dataset->bytes();  // it is there already
   train::check_fits(plan, "lower --batch or --width, or use --residency host");
-  train::LinetTrainer trainer(options, dataset, name);
+  train::LinetTrainer trainer(options, dataset, name, world);
   LinetResult result{
       .streams = trainer.stream_names(), .class_names = dataset->class_names, .run_dir = run.path()};
-  run.begin({environment(options, *dataset, trainer),
+  run.begin({environment(options, *dataset, trainer, world),
              dataset_facts(*dataset),
              [&] { return batch_pictures(trainer.step().batch()); },
              {lanes::conv_choices, lanes::set_conv_choices}},
@@ -186,7 +190,7 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events) {
   const auto train_epoch = [&] {
     const train::LinetEpoch done = trainer.train_epoch(events.progress);
     if (done.is_best) {
-      save_best(best, trainer, *dataset, options, done);
+      if (world.leads()) save_best(best, trainer, *dataset, options, done);
       result.best_epoch = done.epoch;
     }
     const double share_of_peak = trainer.step().schedule().at(done.epoch * trainer.steps_per_epoch() - 1);
@@ -202,7 +206,8 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events) {
   run.guard([&] {
     while (!trainer.is_over()) train_epoch();
     run.save_last();
-    load_best(best, trainer);
+    if (world.leads()) load_best(best, trainer);
+    trainer.share_network();
     result.tested = trainer.test(events.progress);
     result.seconds = run.seconds();
     run.write_metrics(line_of(result));

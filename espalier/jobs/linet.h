@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "espalier/core/progress.h"
+#include "espalier/ranks/world.h"
 #include "espalier/run/directory.h"
 #include "espalier/train/linet/config.h"
 #include "espalier/train/linet/trainer.h"
@@ -42,7 +43,9 @@ struct LinetJob {
   nlohmann::ordered_json recorded;  // what config.json says the job was told: the flags, by name
 };
 
-LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events);
+// Where several ranks share every batch out, rank 0 has the run directory, and the events.
+LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events,
+                          ranks::World& world = ranks::World::alone());
 
 // The network of a checkpoint, as a file with a tensor a stream. from: best.safetensors, or its run
 // directory.

@@ -27,13 +27,19 @@ lanes::BatchNormCall LiUnit::norm_call(const PathContext& context, lanes::Activa
   return call;
 }
 
+at::Tensor LiUnit::normed(const at::Tensor& raw, const lanes::BatchNormCall& call,
+                          const PathContext& context) const {
+  if (!context.sum_over_all) return norm.forward(raw, call);
+  return lanes::synced_batch_norm2d(raw, norm.weight.value(), norm.bias.value(), call, context.sum_over_all);
+}
+
 at::Tensor LiUnit::forward(at::TensorList x, const PathContext& context, lanes::Activation activation,
                            lanes::Pooling pooling) const {
   const at::Tensor made = raw(x, context);
   RECORD_USER_SCOPE(norm_name);
   lanes::BatchNormCall call = norm_call(context, activation);
   call.pooling = pooling;
-  return norm.forward(made, call);
+  return normed(made, call, context);
 }
 
 at::Tensor LiUnit::forward_residual(const at::Tensor& x, const at::Tensor& residual,
@@ -42,7 +48,7 @@ at::Tensor LiUnit::forward_residual(const at::Tensor& x, const at::Tensor& resid
   RECORD_USER_SCOPE(norm_name);
   lanes::BatchNormCall call = norm_call(context, lanes::Activation::kRelu);
   call.residual = residual;
-  return norm.forward(made, call);
+  return normed(made, call, context);
 }
 
 at::Tensor LiUnit::forward_stream(int64_t stream, const at::Tensor& x, const at::Tensor& residual,

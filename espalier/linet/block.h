@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "espalier/lanes/norm/layer.h"
+#include "espalier/lanes/norm/synced.h"
 #include "espalier/linet/conv.h"
 #include "espalier/linet/shape.h"
 
@@ -22,8 +23,9 @@ struct PathContext {
   at::Tensor keep;
   // Where given, every layer whose name begins so adds what its streams gave to z, [S] each.
   std::vector<at::Tensor>* contributions = nullptr;
-  std::string contributions_of;  // "layer4."; empty: all
-  at::Tensor fallbacks;          // [S+1] f64, or undefined; see LinetContext
+  std::string contributions_of;    // "layer4."; empty: all
+  lanes::SumOverAll sum_over_all;  // see LinetContext
+  at::Tensor fallbacks;            // [S+1] f64, or undefined; see LinetContext
 };
 
 // A layer and its norm. Names are those of their tensors outside: "layer1.0.conv1", "layer1.0.bn1".
@@ -49,6 +51,8 @@ struct LiUnit {
  private:
   at::Tensor raw(at::TensorList x, const PathContext& context) const;
   lanes::BatchNormCall norm_call(const PathContext& context, lanes::Activation activation) const;
+  at::Tensor normed(const at::Tensor& raw, const lanes::BatchNormCall& call,
+                    const PathContext& context) const;
 };
 
 struct LiBlockOptions {

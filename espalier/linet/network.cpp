@@ -104,6 +104,7 @@ LinetOutput Linet::forward(at::TensorList x, const LinetContext& context) {
   PathContext path{.mode = context.mode,
                    .contributions = context.contributions,
                    .contributions_of = context.contributions_of,
+                   .sum_over_all = context.sum_over_all,
                    .fallbacks = context.fallbacks};
   if (context.keep.defined()) path.keep = with_integrated(context.keep);
   if (context.mode == lanes::Mode::kTrain) num_batches_.add_(1);

@@ -19,6 +19,7 @@
 
 #include "espalier/lanes/entry.h"
 #include "espalier/lanes/head/linear.h"
+#include "espalier/lanes/norm/synced.h"
 #include "espalier/lanes/parameter.h"
 #include "espalier/linet/block.h"
 #include "espalier/linet/shape.h"
@@ -31,6 +32,9 @@ struct LinetContext {
   at::Tensor dropout;  // [1,B,F] factors for the pooled features; undefined: none
   std::vector<at::Tensor>* contributions = nullptr;  // see PathContext
   std::string contributions_of;
+  // Training on a batch that several processes share out: adds their sums up, so that statistics are of the
+  // whole batch. Empty: statistics are of the batch that is here.
+  lanes::SumOverAll sum_over_all;
   // [S+1] f64, or undefined: gets 1 more for every norm of a path that was left a single value per channel by
   // `keep`, and so used its running statistics.
   at::Tensor fallbacks;

@@ -48,13 +48,26 @@ struct World::Group {
     std::memcpy(to.data(), here.const_data_ptr(), to.size());
   }
 
-  template <class Start>
-  void wait_for(const Start& start) {
+  // What fails there is a rank's fault, and the heartbeat says whose.
+  template <class Work>
+  auto guarded(const Work& work) {
     try {
-      start()->wait();
+      return work();
     } catch (const std::exception& error) {
       heartbeat->collective_failed(error.what());
     }
+  }
+
+  template <class Start>
+  void wait_for(const Start& start) {
+    guarded([&] { start()->wait(); });
+  }
+
+  // Where a backend can take it: a group for GPUs alone takes nothing from host memory.
+  at::Tensor on_carrier(const at::Tensor& values) const {
+    TORCH_CHECK(values.is_contiguous(), "World: values: want a dense tensor, got ", values.sizes(),
+                " with strides ", values.strides());
+    return values.is_cpu() ? values.to(carrier) : values;
   }
 
   // Takes one number per rank.
@@ -201,6 +214,37 @@ int64_t World::sum(int64_t own) {
   if (is_alone()) return own;
   bytes_moved_ += static_cast<int64_t>(sizeof(own));
   return group_->reduced(own, c10d::ReduceOp::SUM);
+}
+
+void World::sum_(const at::Tensor& values) {
+  begin_sum_(values)();
+}
+
+std::function<void()> World::begin_sum_(const at::Tensor& values) {
+  if (is_alone() || values.numel() == 0) return [] {};
+  std::vector<at::Tensor> sent{group_->on_carrier(values)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::SUM;
+  options.timeout = kNoLimit;
+  // Around a ring each rank sends, and receives, all but one of `size` parts twice.
+  bytes_moved_ += 4 * static_cast<int64_t>(values.nbytes()) * (size_ - 1) / size_;
+  const auto work = group_->guarded([&] { return group_->group->allreduce(sent, options); });
+  return [this, work, sum = sent[0], values] {
+    group_->guarded([&] { work->wait(); });
+    if (!sum.is_same(values)) values.copy_(sum);
+  };
+}
+
+void World::broadcast_(const at::Tensor& values) {
+  if (is_alone() || values.numel() == 0) return;
+  std::vector<at::Tensor> sent{group_->on_carrier(values)};
+  c10d::BroadcastOptions options;
+  options.rootRank = 0;
+  options.timeout = kNoLimit;
+  group_->wait_for([&] { return group_->group->broadcast(sent, options); });
+  const auto bytes = static_cast<int64_t>(values.nbytes());
+  bytes_moved_ += leads() ? (size_ - 1) * bytes : bytes;
+  if (!sent[0].is_same(values)) values.copy_(sent[0]);
 }
 
 void World::finish() {

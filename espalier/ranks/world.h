@@ -15,6 +15,10 @@
 #include <string_view>
 #include <vector>
 
+namespace at {
+class Tensor;
+}
+
 namespace espalier::ranks {
 
 using Bytes = std::vector<std::byte>;
@@ -58,6 +62,14 @@ class World {
 
   int64_t largest(int64_t own);
   int64_t sum(int64_t own);
+
+  // Dense tensors, alike at all ranks, on any device. The sum is in place, and the same bits at every rank.
+  void sum_(const at::Tensor& values);
+  // The same, under way while other work is done: what is returned waits for it, and `values` is not to be
+  // touched before.
+  [[nodiscard]] std::function<void()> begin_sum_(const at::Tensor& values);
+  // What rank 0 has, at every rank.
+  void broadcast_(const at::Tensor& values);
 
   // What this rank sent and received so far, lengths included.
   int64_t bytes_moved() const { return bytes_moved_; }

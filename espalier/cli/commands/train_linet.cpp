@@ -114,9 +114,9 @@ int train_linet(const LinetFlags& flags, Context& context) {
     screen.say(epoch_text(epoch, options, names, num_validation));
     if (const auto text = alarm.check(epoch.trained.loss, num_classes)) screen.warn(*text);
   };
-  const jobs::LinetResult result = run_linet_job(flags.job(), events);
+  const jobs::LinetResult result = run_linet_job(flags.job(), events, context.world());
   screen.end();
-  print_result(result);
+  if (context.world().leads()) print_result(result);
   return 0;
 }
 
@@ -129,9 +129,11 @@ void add_train_linet(CLI::App& train, Context& context) {
        .summary = "a residual network of several streams and one integrated path",
        .examples = "  espalier train linet\n"
                    "  espalier train linet --data safetensors:FILE --streams rgb,depth --device cuda\n"
-                   "  espalier train linet --modality-dropout 0.2 --balance 0.01 --stream-patience 3\n",
+                   "  espalier train linet --modality-dropout 0.2 --balance 0.01 --stream-patience 3\n"
+                   "  torchrun --nproc-per-node 2 -m espalier train linet --batch 128 --run-dir runs/both\n",
        .first = {"data", "model", "streams", "epochs", "batch", "learning-rate", "device", "precision",
-                 "run-dir", "resume"}},
+                 "run-dir", "resume"},
+       .processes = Processes::kMany},
       train_linet);
 }
 

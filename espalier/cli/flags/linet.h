@@ -91,6 +91,10 @@ void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
      .low = 0,
      .high = 1e6},
     linet.stream_patience);
+  v({.name = "sync-norm",
+     .help = "with several ranks, take batch statistics (those of norms and of --balance) over the whole "
+             "batch instead of each rank's part"},
+    linet.sync_norm);
   v({.name = "monitor", .help = "train a head on every stream, to see what it knows by itself"},
     linet.monitor);
 }

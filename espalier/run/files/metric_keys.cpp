@@ -84,6 +84,7 @@ constexpr auto kKeys = std::to_array<MetricKey>({
     {kEpochOfOne, "streams"},
     {kEpochOfOne, "time/captures", "time/captures"},
     {kEpochOfOne, "time/capture_seconds", "time/capture_seconds"},
+    {kEpochOfOne, "time/rank_bytes", "time/rank_bytes"},
     {kEpochOfOne, "seconds", "time/seconds", kCurve},
 
     {kEpochStream, "gradient_norm", "gradient_norm", kCurve},

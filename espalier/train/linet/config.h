@@ -48,7 +48,8 @@ struct LinetConfig : JobConfig {
   BalanceLayer balance_layer = BalanceLayer::kAuto;
   int64_t patience = 0;
   int64_t stream_patience = 0;
-  bool monitor = true;  // a head is trained on every stream, to see what it knows by itself
+  bool sync_norm = false;  // several ranks: batch statistics are of the whole batch, not of each rank's part
+  bool monitor = true;     // a head is trained on every stream, to see what it knows by itself
 };
 
 }  // namespace espalier::train

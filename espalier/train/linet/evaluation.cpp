@@ -17,8 +17,9 @@ namespace espalier::train {
 LinetEvaluation::LinetEvaluation(linet::Linet& net, linet::StreamMonitor* monitor, data::GatherCall call,
                                  const std::vector<size_t>& fields, int64_t num_batches,
                                  at::ScalarType compute, MemoryFormat format,
-                                 const StepGraphs::Options& graphs)
-    : net_(net),
+                                 const StepGraphs::Options& graphs, ranks::World& world)
+    : world_(world),
+      net_(net),
       monitor_(monitor),
       batch_(std::move(call),
              {.fields = fields, .num_batches = num_batches, .type = compute, .format = format}),
@@ -40,13 +41,17 @@ LinetScore LinetEvaluation::score(std::optional<int64_t> without, const Tick& ti
   sums_.zero_();
   keep_.fill_(true);
   if (without) keep_.select(0, *without).fill_(false);
-  batch_.move_to(0);
-  for (int64_t batch = 0; batch < num_batches_; ++batch) {
+  // One run of batches for each rank, as long as the others' or one longer.
+  const int64_t begin = num_batches_ * world_.rank() / world_.size();
+  const int64_t end = num_batches_ * (world_.rank() + 1) / world_.size();
+  batch_.move_to(0, begin);
+  for (int64_t batch = begin; batch < end; ++batch) {
     throw_if_interrupted();
     batch_.prepare();
     graphs_.run(without ? "ablated" : "whole", [&] { body(without.has_value()); });
-    if (tick) tick(batch + 1, num_batches_);
+    if (tick) tick(batch - begin + 1, end - begin);
   }
+  world_.sum_(sums_);
 
   const at::Tensor host = sums_.to(at::kCPU);
   const double* const sums = host.const_data_ptr<double>();

@@ -1,7 +1,7 @@
 // Scores a multi-stream network on a whole split, in file order and without augmentation.
 //
 // Kept true: sums stay on the device until the pass is over, one copy back per pass; the network is left as
-// it was.
+// it was. Several ranks share the batches out, and all get the score of all of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 #include "espalier/data/delivery.h"
 #include "espalier/linet/network.h"
 #include "espalier/linet/stream_monitor.h"
+#include "espalier/ranks/world.h"
 #include "espalier/tensor/captured_graphs.h"
 
 namespace espalier::train {
@@ -32,7 +33,8 @@ class LinetEvaluation {
   // call: of a plan `shared`; fields: one a stream.
   LinetEvaluation(linet::Linet& net, linet::StreamMonitor* monitor, data::GatherCall call,
                   const std::vector<size_t>& fields, int64_t num_batches, at::ScalarType compute,
-                  MemoryFormat format, const StepGraphs::Options& graphs);
+                  MemoryFormat format, const StepGraphs::Options& graphs,
+                  ranks::World& world = ranks::World::alone());
 
   using Tick = std::function<void(int64_t done, int64_t total)>;
 
@@ -44,6 +46,7 @@ class LinetEvaluation {
  private:
   void body(bool is_ablated);
 
+  ranks::World& world_;
   linet::Linet& net_;
   linet::StreamMonitor* monitor_;
   data::BatchDelivery batch_;

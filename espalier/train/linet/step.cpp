@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/mv.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -14,6 +15,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/lanes/head/loss.h"
+#include "espalier/lanes/norm/synced.h"
 #include "espalier/lanes/optim/gradients.h"
 #include "espalier/linet/stream_balance.h"
 #include "espalier/run/archive.h"
@@ -34,7 +36,9 @@ LinetStep::LinetStep(linet::Linet& net, linet::StreamMonitor* monitor, data::Gat
       batch_(std::move(call), {.fields = fields,
                                .num_batches = options.steps_per_epoch,
                                .type = options.compute,
-                               .format = options.format}),
+                               .format = options.format,
+                               .num_parts = options.world->size(),
+                               .part = options.world->rank()}),
       graphs_(options.graphs) {
   const int64_t paths = net.num_streams() + 1;
   const at::TensorOptions device(batch_.device());
@@ -48,6 +52,7 @@ LinetStep::LinetStep(linet::Linet& net, linet::StreamMonitor* monitor, data::Gat
   is_frozen_ = at::zeros({paths}, device.dtype(at::kBool));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
   sums_ = at::zeros({kNumRows, paths}, device.dtype(at::kDouble));
+  own_sums_ = sums_;
   const at::Tensor all = at::arange(paths, at::kLong);
   for (linet::PathGroup& group : net.groups()) {
     const at::Tensor owners = at::tensor(group.paths, at::kLong);
@@ -61,6 +66,13 @@ LinetStep::LinetStep(linet::Linet& net, linet::StreamMonitor* monitor, data::Gat
     monitor_optimizer_ = std::make_unique<lanes::LaneAdamW>(
         lanes::without_names(monitor->parameters()),
         lanes::LaneAdamWOptions{.learning_rate = kMonitorRate, .weight_decay = 0});
+  if (options.world->is_alone()) return;
+  own_sums_ = at::zeros({kNumRows + 1, paths}, device.dtype(at::kDouble));
+  std::vector<lanes::LaneParameter*> exchanged = lanes::without_names(net.parameters());
+  if (monitor)
+    for (lanes::LaneParameter* parameter : lanes::without_names(monitor->parameters()))
+      exchanged.push_back(parameter);
+  exchange_ = std::make_unique<GradientExchange>(*options.world, std::move(exchanged));
 }
 
 std::unique_ptr<lanes::LaneOptimizer> LinetStep::optimizer_for(
@@ -103,54 +115,119 @@ void LinetStep::body() {
   update(gradients());
 }
 
+// What is drawn is drawn for the whole batch, by a sample's place in it: a part of it is the same wherever it
+// is.
+at::Tensor LinetStep::own_part(const at::Tensor& whole) const {
+  if (!exchange_ || !whole.defined()) return whole;
+  const int64_t batch = batch_.labels().size(1);
+  return whole.narrow(1, options_.world->rank() * batch, batch).clone(at::MemoryFormat::Contiguous);
+}
+
+// keep: [S,B] of the whole batch, or undefined.
+linet::LinetContext LinetStep::context_of(const at::Tensor& keep) {
+  linet::LinetContext context{.keep = own_part(keep), .fallbacks = own_row(kFallbacks)};
+  const int64_t whole = batch_.labels().size(1) * options_.world->size();
+  if (options_.dropout > 0)
+    context.dropout = own_part(
+        linet::dropout_factors(whole, net_.shape().num_features(), options_.dropout, options_.seed, step_));
+  if (exchange_ && options_.sync_norm) {
+    context.sum_over_all = [world = options_.world](const at::Tensor& values) { world->sum_(values); };
+    // Every rank sees those of the whole batch: they count once.
+    if (!options_.world->leads()) context.fallbacks = at::Tensor();
+  }
+  return context;
+}
+
+at::Tensor LinetStep::balance_loss(std::vector<at::Tensor> contributions) const {
+  if (exchange_ && options_.sync_norm) {
+    // Norms over the whole batch: their squares add up.
+    const at::Tensor squares = lanes::summed_over_all(
+        at::stack(contributions).square(),
+        [world = options_.world](const at::Tensor& values) { world->sum_(values); });  // [P,S]
+    contributions = squares.sqrt().unbind(0);
+  }
+  return linet::stream_balance_loss(contributions, options_.rules);
+}
+
+// Those of every rank's part, averaged: so they are the same everywhere, whoever evaluates or saves them.
+void LinetStep::share_running_statistics() {
+  const auto share = 1.0 / static_cast<double>(options_.world->size());
+  for (const auto& [name, buffer] : net_.named_buffers())
+    if (buffer.is_floating_point()) exchange_->add(buffer * share, buffer);
+}
+
 at::Tensor LinetStep::gradients() {
   batch_.deliver();
-  const int64_t batch = batch_.labels().size(1);
-  std::vector<at::Tensor> contributions;
-  linet::LinetContext context{.fallbacks = row(kFallbacks)};
+  const auto ranks = static_cast<double>(options_.world->size());
+  if (exchange_) own_sums_.zero_();
+  at::Tensor keep;  // [S,B] of the whole batch
   if (options_.blanking.largest > 0)
-    context.keep =
-        linet::blanking_mask({.rules = options_.rules, .streams = net_.num_streams(), .batch = batch},
-                             options_.seed, step_, options_.blanking.at(step_, options_.rules));
-  if (options_.dropout > 0)
-    context.dropout =
-        linet::dropout_factors(batch, net_.shape().num_features(), options_.dropout, options_.seed, step_);
+    keep = linet::blanking_mask({.rules = options_.rules,
+                                 .streams = net_.num_streams(),
+                                 .batch = batch_.labels().size(1) * options_.world->size()},
+                                options_.seed, step_, options_.blanking.at(step_, options_.rules));
+  std::vector<at::Tensor> contributions;
+  linet::LinetContext context = context_of(keep);
   if (options_.balance > 0) {
     context.contributions = &contributions;
     context.contributions_of = options_.balance_layer;
   }
   const linet::LinetOutput out = net_.forward(batch_.images(), context);
+  if (exchange_ && !options_.sync_norm) share_running_statistics();
   const at::Tensor loss =
       lanes::lane_cross_entropy(out.logits, batch_.labels(), /*mask=*/{}, options_.label_smoothing);  // [1]
   at::Tensor total = loss;
   if (options_.balance > 0) {
-    const at::Tensor balance = linet::stream_balance_loss(contributions, options_.rules);
+    const at::Tensor balance = balance_loss(contributions);
     total = total + balance.to(loss.scalar_type()) * options_.balance;
-    integrated_of(kBalance).add_(balance.detach());
+    own_integrated_of(kBalance).add_(exchange_ ? balance.detach() / ranks : balance.detach());
   }
+  // The ranks' parts are equal: with such a share of each loss, sums over ranks are those of the batch's
+  // mean.
+  if (exchange_) total = total / ranks;
   lanes::lane_backward(loss_scale_ ? total * loss_scale_->scales() : total,
                        lanes::without_names(net_.parameters()));
-  if (monitor_) train_monitor(out.features, context.keep);
+  at::Tensor monitor_losses;
+  if (monitor_) monitor_losses = monitor_gradients(out.features, keep);
 
   const c10::NoGradGuard no_grad;
   const lanes::LaneAccuracy hits = lanes::lane_accuracy(out.logits.detach(), batch_.labels());
-  integrated_of(kLoss).add_(loss.detach() * hits.num_valid);
-  integrated_of(kCorrect).add_(hits.num_correct);
-  integrated_of(kValid).add_(hits.num_valid);
-  return total.detach();
+  own_integrated_of(kLoss).add_(loss.detach() * hits.num_valid);
+  own_integrated_of(kCorrect).add_(hits.num_correct);
+  own_integrated_of(kValid).add_(hits.num_valid);
+  at::Tensor decisive = total.detach();  // [1]
+  if (exchange_) {
+    own_integrated_of(kNumRows).copy_(decisive);
+    if (monitor_) own_streams_of(kNumRows).copy_(monitor_losses);
+    exchange_->add(own_sums_, own_sums_);
+    exchange_->finish();
+    sums_.add_(own_sums_.narrow(0, 0, kNumRows));
+    decisive = own_integrated_of(kNumRows);
+    monitor_losses = own_streams_of(kNumRows);
+  }
+  if (monitor_) monitor_optimizer_->step(at::isfinite(monitor_losses));
+  return decisive;
 }
 
-void LinetStep::train_monitor(const at::Tensor& features, const at::Tensor& keep) {
+at::Tensor LinetStep::monitor_gradients(const at::Tensor& features, const at::Tensor& keep) {
   const at::Tensor labels = batch_.labels().expand({net_.num_streams(), -1});
+  const at::Tensor own_keep = own_part(keep);
   const at::Tensor logits = monitor_->forward(features);
-  const at::Tensor losses = lanes::lane_cross_entropy(logits, labels, keep);  // [S]
-  lanes::lane_backward(losses, lanes::without_names(monitor_->parameters()));
+  const at::Tensor losses = lanes::lane_cross_entropy(logits, labels, own_keep);  // [S]
+  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits.detach(), labels, own_keep);
+  at::Tensor total = losses;
+  if (exchange_) {
+    // Ranks have unequal numbers of samples that kept a stream; every rank knows all of them.
+    const at::Tensor own = hits.num_valid.to(losses.scalar_type());
+    total = losses * (keep.defined() ? own / keep.sum(1).clamp_min(1)
+                                     : own / static_cast<double>(labels.size(1) * options_.world->size()));
+  }
+  lanes::lane_backward(total, lanes::without_names(monitor_->parameters()));
   const c10::NoGradGuard no_grad;
-  monitor_optimizer_->step(at::isfinite(losses));
-  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits.detach(), labels, keep);
-  streams_of(kLoss).add_(losses.detach() * hits.num_valid);
-  streams_of(kCorrect).add_(hits.num_correct);
-  streams_of(kValid).add_(hits.num_valid);
+  own_streams_of(kLoss).add_(losses.detach() * hits.num_valid);
+  own_streams_of(kCorrect).add_(hits.num_correct);
+  own_streams_of(kValid).add_(hits.num_valid);
+  return total.detach();
 }
 
 void LinetStep::update(const at::Tensor& loss) {

@@ -3,7 +3,10 @@
 //
 // Kept true: nothing is read on the host, and nothing that the host holds changes from step to step, so the
 // step can be captured and replayed; a step whose loss or gradients are not finite moves nothing and is
-// counted; the streams' monitors never move the network.
+// counted; the streams' monitors never move the network. Where several processes share the batch out, all
+// that a step changes is the same bits at each of them after it: gradients, running statistics and sums are
+// added up over all, and what is drawn belongs to a sample of the whole batch, not to the process that has
+// it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +23,10 @@
 #include "espalier/linet/network.h"
 #include "espalier/linet/rules.h"
 #include "espalier/linet/stream_monitor.h"
+#include "espalier/ranks/world.h"
 #include "espalier/tensor/captured_graphs.h"
 #include "espalier/train/linet/config.h"
+#include "espalier/train/step/gradient_exchange.h"
 #include "espalier/train/step/learning_rate.h"
 #include "espalier/train/step/loss_scale.h"
 
@@ -50,6 +55,8 @@ struct LinetStepOptions {
   at::ScalarType compute = at::kFloat;  // f16 brings a loss scale
   MemoryFormat format = MemoryFormat::kChannelsLast;
   StepGraphs::Options graphs;
+  ranks::World* world = &ranks::World::alone();  // who shares a batch out; no graphs where they are several
+  bool sync_norm = false;                        // statistics are of the whole batch, not of this rank's part
 };
 
 // Means over an epoch.
@@ -114,13 +121,23 @@ class LinetStep {
   void body();
   at::Tensor gradients();  // writes them; returns the loss, [1]
   void update(const at::Tensor& loss);
-  void train_monitor(const at::Tensor& features, const at::Tensor& keep);
+  // The losses of the heads, [S]. keep: [S,B] of the whole batch, or undefined.
+  at::Tensor monitor_gradients(const at::Tensor& features, const at::Tensor& keep);
+  at::Tensor own_part(const at::Tensor& whole) const;  // of its second axis, which is the batch
+  void share_running_statistics();
+  linet::LinetContext context_of(const at::Tensor& keep);
+  at::Tensor balance_loss(std::vector<at::Tensor> contributions) const;
   std::unique_ptr<lanes::LaneOptimizer> optimizer_for(
       const std::vector<lanes::LaneParameter*>& parameters) const;
-  // [S+1] sums of a kind; the streams', and the integrated path's.
+  // [S+1] sums of a kind, or [1]: the integrated path's alone.
   at::Tensor row(Row which) const { return sums_.select(0, which); }
-  at::Tensor streams_of(Row which) const { return row(which).narrow(0, 0, net_.num_streams()); }
   at::Tensor integrated_of(Row which) const { return row(which).narrow(0, net_.num_streams(), 1); }
+  // The same of what is this rank's own, for the streams too.
+  at::Tensor own_row(int64_t which) const { return own_sums_.select(0, which); }
+  at::Tensor own_streams_of(int64_t which) const { return own_row(which).narrow(0, 0, net_.num_streams()); }
+  at::Tensor own_integrated_of(int64_t which) const {
+    return own_row(which).narrow(0, net_.num_streams(), 1);
+  }
 
   linet::Linet& net_;
   linet::StreamMonitor* monitor_;
@@ -133,6 +150,10 @@ class LinetStep {
   at::Tensor is_frozen_;   // [S+1] bool
   at::Tensor step_;        // [1] f64: of the whole run, from 0
   at::Tensor sums_;        // [kNumRows,S+1] f64
+  // Several ranks: what a step adds at this one, then at all of them, and a row with the losses that decide
+  // whether a step counts. One: sums_ itself.
+  at::Tensor own_sums_;                         // [kNumRows+1,S+1] f64
+  std::unique_ptr<GradientExchange> exchange_;  // none: one rank
   int64_t steps_done_ = 0;
   StepGraphs graphs_;  // last: its graphs are gone before what they write to
 };

@@ -14,6 +14,7 @@
 #include "espalier/core/text/list.h"
 #include "espalier/linet/file.h"
 #include "espalier/run/archive.h"
+#include "espalier/tensor/device.h"
 #include "espalier/train/population/setup.h"
 
 namespace espalier::train {
@@ -59,7 +60,7 @@ std::string prefix_of(BalanceLayer layer) {
 }
 
 LinetStepOptions step_options(const LinetConfig& options, int64_t steps_per_epoch, at::ScalarType compute,
-                              const data::ResidentDataset& dataset) {
+                              const data::ResidentDataset& dataset, ranks::World& world) {
   if (steps_per_epoch == 0)
     fail_usage(
         "--batch {} is larger than the training split of {} samples: nothing would be trained; lower it, or "
@@ -87,7 +88,11 @@ LinetStepOptions step_options(const LinetConfig& options, int64_t steps_per_epoc
       .steps_per_epoch = steps_per_epoch,
       .compute = compute,
       .format = dataset.format,
-      .graphs = {.device = dataset.device, .graphs = options.graphs ? Graphs::kOn : Graphs::kOff}};
+      // Between ranks a step waits for others, which a graph cannot.
+      .graphs = {.device = dataset.device,
+                 .graphs = options.graphs && world.is_alone() ? Graphs::kOn : Graphs::kOff},
+      .world = &world,
+      .sync_norm = options.sync_norm};
 }
 
 LinetEvaluation::Tick tick_of(const Progress& progress, const std::string& title) {
@@ -152,6 +157,25 @@ LinetConfig checked_options(LinetConfig options) {
   return options;
 }
 
+LinetConfig placed(LinetConfig options, const ranks::World& world) {
+  const int gpus = num_cuda_devices();
+  if (!world.is_alone() && !options.device && gpus > 0)
+    options.device = DeviceName{DeviceName::Kind::kCuda, static_cast<int>(world.local_rank() % gpus)};
+  return options;
+}
+
+LinetConfig of_rank(LinetConfig options, const ranks::World& world) {
+  const int64_t ranks = world.size(), part = options.batch / ranks;
+  if (options.batch % ranks != 0)
+    fail_usage(
+        "--batch {}: is the batch of all {} ranks together, and they have equal parts of it: give a multiple "
+        "of "
+        "{}, such as {}",
+        options.batch, ranks, ranks, ranks * (part + 1));
+  options.batch = part;
+  return options;
+}
+
 linet::LinetShape linet_shape(const LinetConfig& options, const std::vector<data::FieldSpec>& fields,
                               int64_t num_classes, at::Device device) {
   const double width = options.width > 0 ? options.width : device.is_cpu() ? 0.25 : 1;
@@ -172,40 +196,64 @@ linet::LinetShape linet_shape(const LinetConfig& options, const std::vector<data
 }
 
 LinetTrainer::LinetTrainer(const LinetConfig& options, std::shared_ptr<const data::ResidentDataset> dataset,
-                           const DeviceName& device)
-    : options_(checked_options(options)),
+                           const DeviceName& device, ranks::World& world)
+    : world_(world),
+      options_(checked_options(options)),
       dataset_(std::move(dataset)),
       compute_(precision_type(options.precision, dataset_->device)),
       fields_(stream_fields(options, specs_of(dataset_->train))),
-      train_(training_plan(options, device, compute_), {dataset_}, data::Split::kTrain),
-      validate_(data::IteratorOptions::evaluation(plan_of(options, device), compute_), {dataset_},
-                data::Split::kValidation),
-      test_(data::IteratorOptions::evaluation(plan_of(options, device), compute_), {dataset_},
+      train_(training_plan(of_rank(options, world), device, compute_), {dataset_}, data::Split::kTrain),
+      validate_(data::IteratorOptions::evaluation(plan_of(of_rank(options, world), device), compute_),
+                {dataset_}, data::Split::kValidation),
+      test_(data::IteratorOptions::evaluation(plan_of(of_rank(options, world), device), compute_), {dataset_},
             data::Split::kTest) {
   for (const size_t field : fields_) names_.push_back(dataset_->train.fields[field].spec.name);
   const at::TensorOptions tensors = at::TensorOptions(at::kFloat).device(dataset_->device);
   const linet::LinetShape shape =
       linet_shape(options, specs_of(dataset_->train), dataset_->num_classes(), dataset_->device);
   const data::FieldSpec& field = dataset_->train.fields[fields_[0]].spec;
-  linet::Linet::check_training(shape, options.batch, field.height, field.width, "--batch");
+  // What a norm sees: the whole batch, or each rank's part by itself.
+  linet::Linet::check_training(
+      shape, options.sync_norm ? options.batch : of_rank(options, world).batch, field.height, field.width,
+      world.is_alone() || options.sync_norm ? "--batch" : "a rank's part of --batch:");
   net_ = std::make_unique<linet::Linet>(shape, tensors, compute_);
   if (!options.weights.empty()) linet::load_stream_weights(read_tensors(options.weights), *net_);
   if (options.monitor) monitor_ = std::make_unique<linet::StreamMonitor>(shape, tensors);
   step_ = std::make_unique<LinetStep>(*net_, monitor_.get(), train_.gather_call(0), fields_,
-                                      step_options(options_, train_.length(), compute_, *dataset_));
+                                      step_options(options_, steps_per_epoch(), compute_, *dataset_, world));
   validation_ = evaluation(validate_, step_->graphs().is_capturing() ? Graphs::kOn : Graphs::kOff);
   stream_best_.resize(fields_.size(), BestSoFar::for_stream(options_.rules));
   kept_.resize(fields_.size());
+  share_network();  // another kind of processor may have drawn other bits
+}
+
+void LinetTrainer::share_network() {
+  if (world_.is_alone()) return;
+  const c10::NoGradGuard no_grad;
+  const auto share = [&](const at::Tensor& values) {
+    const at::Tensor dense = values.clone(at::MemoryFormat::Contiguous);
+    world_.broadcast_(dense);
+    values.copy_(dense);
+  };
+  std::vector<lanes::NamedParameter> parameters = net_->parameters();
+  if (monitor_) lanes::append_parameters(parameters, "", monitor_->parameters());
+  for (const lanes::NamedParameter& named : parameters) {
+    share(named.parameter->storage());
+    named.parameter->refresh();
+  }
+  for (const auto& [name, buffer] : net_->named_buffers()) share(buffer);
 }
 
 std::unique_ptr<LinetEvaluation> LinetTrainer::evaluation(const data::GatherIterator& split, Graphs graphs) {
   return std::make_unique<LinetEvaluation>(
       *net_, monitor_.get(), split.gather_call(0), fields_, split.length(), compute_, dataset_->format,
-      StepGraphs::Options{.device = dataset_->device, .graphs = graphs, .pool = step_->graphs().pool()});
+      StepGraphs::Options{.device = dataset_->device, .graphs = graphs, .pool = step_->graphs().pool()},
+      world_);
 }
 
 LinetEpoch LinetTrainer::train_epoch(const Progress& progress) {
   const auto began = std::chrono::steady_clock::now();
+  const int64_t bytes_before = world_.bytes_moved();
   const auto captures = [&] { return step_->graphs().num_captures() + validation_->graphs().num_captures(); };
   const auto capture_seconds = [&] {
     return step_->graphs().capture_seconds() + validation_->graphs().capture_seconds();
@@ -241,6 +289,7 @@ LinetEpoch LinetTrainer::train_epoch(const Progress& progress) {
   close_epoch(epoch);
   epoch.num_captures += captures();
   epoch.capture_seconds += capture_seconds();
+  epoch.bytes_between_ranks = world_.bytes_moved() - bytes_before;
   epoch.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return epoch;
 }

@@ -2,7 +2,8 @@
 // improving frozen, and a run that did stopped.
 //
 // Kept true: the run is a function of its options and data; decisions use the validation split (the training
-// split's own scores where nothing is set aside); the test split is read by test() alone.
+// split's own scores where nothing is set aside); the test split is read by test() alone. Several ranks train
+// one network, each on its part of every batch: all of them have the same weights, scores and decisions.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "espalier/data/iterator.h"
 #include "espalier/linet/network.h"
 #include "espalier/linet/stream_monitor.h"
+#include "espalier/ranks/world.h"
 #include "espalier/train/linet/config.h"
 #include "espalier/train/linet/evaluation.h"
 #include "espalier/train/linet/step.h"
@@ -37,6 +39,7 @@ struct LinetEpoch {
   std::vector<int64_t> frozen;  // streams, from this epoch on
   int64_t num_captures = 0;
   double capture_seconds = 0;
+  int64_t bytes_between_ranks = 0;  // that this rank sent and received
   double seconds = 0;
 };
 
@@ -66,7 +69,7 @@ struct BestSoFar {
 class LinetTrainer {
  public:
   LinetTrainer(const LinetConfig& options, std::shared_ptr<const data::ResidentDataset> dataset,
-               const DeviceName& device);
+               const DeviceName& device, ranks::World& world = ranks::World::alone());
 
   LinetEpoch train_epoch(const Progress& progress = {});
   int64_t epochs_done() const { return epoch_; }
@@ -77,11 +80,13 @@ class LinetTrainer {
   void at_every_batch(std::function<void()> call) { at_batch_ = std::move(call); }
   void visit_state(run::StateArchive& archive);
   LinetTest test(const Progress& progress = {});
+  // Network and heads become those of rank 0.
+  void share_network();
 
   linet::Linet& net() { return *net_; }
   linet::StreamMonitor* monitor() { return monitor_.get(); }
   LinetStep& step() { return *step_; }
-  int64_t steps_per_epoch() const { return train_.length(); }
+  int64_t steps_per_epoch() const { return train_.length() / world_.size(); }
   const std::vector<std::string>& stream_names() const { return names_; }
   at::ScalarType compute() const { return compute_; }
 
@@ -96,6 +101,7 @@ class LinetTrainer {
   void keep(size_t stream);
   void put_back(size_t stream);
 
+  ranks::World& world_;
   LinetConfig options_;
   std::shared_ptr<const data::ResidentDataset> dataset_;
   at::ScalarType compute_;
@@ -122,6 +128,12 @@ class LinetTrainer {
 // The options with what they leave to the rules filled in; refuses what the rules do not have, and lists that
 // name a stream twice. All that can be told before data is loaded.
 LinetConfig checked_options(LinetConfig options);
+
+// As rank `world.rank()` of a job is placed: where no device is named, the ranks of a machine take its GPUs
+// in turn.
+LinetConfig placed(LinetConfig options, const ranks::World& world);
+// With the part of a batch that a rank has: --batch is the whole one, and must divide by the ranks.
+LinetConfig of_rank(LinetConfig options, const ranks::World& world);
 
 // Fields of the data by the names that the options give; all of them where they give none.
 std::vector<size_t> stream_fields(const LinetConfig& options, const std::vector<data::FieldSpec>& fields);
