@@ -3,8 +3,10 @@
 
 # The same flags everywhere, since one precompiled header serves many targets.
 add_compile_definitions(ESPALIER_WITH_CUDA=${ESPALIER_WITH_CUDA})
+set(ESPALIER_UNITY_BY_DEFAULT ON)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_compile_definitions(ESPALIER_CHECK_LAYOUT=1)
+  set(ESPALIER_UNITY_BY_DEFAULT OFF)
 endif()
 # Designated initialisers leave out what keeps its default: not a mistake.
 set(ESPALIER_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
@@ -59,6 +61,18 @@ endfunction()
 espalier_precompile(espalier_pch <ATen/ATen.h> <fmt/format.h>)
 espalier_precompile(espalier_tests_pch <torch/torch.h> <fmt/format.h>)
 
+# Files of a library are compiled eight at a time: what costs time is the templates of json, fmt and ATen, which each of eight files
+# would instantiate and optimise again (docs/decisions.md). Names of a file's own must then differ within a folder. The Debug build
+# compiles every file by itself, so that none lives on its neighbour's includes. CUDA files share too little to gain by it.
+option(ESPALIER_UNITY "Compile the library's files eight at a time" ${ESPALIER_UNITY_BY_DEFAULT})
+function(espalier_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ESPALIER_UNITY} UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8
+                        UNITY_BUILD_RELOCATABLE ON) # so that a second checkout finds them in the compiler cache
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # espalier_sources(VARIABLE GLOB PATH [ROOMS...]): what matches in PATH and in those of its folders.
 function(espalier_sources variable pattern path)
   set(all "")
@@ -89,12 +103,14 @@ function(espalier_folder path)
     add_library(${target}_ops OBJECT ${op_sources})
     espalier_flags(${target}_ops)
     espalier_torch_flags(${target}_ops)
+    espalier_unity(${target}_ops)
     set_property(GLOBAL APPEND PROPERTY ESPALIER_OPS $<TARGET_OBJECTS:${target}_ops>)
     list(APPEND sources $<TARGET_OBJECTS:${target}_ops>)
   endif()
 
   add_library(${target} STATIC ${sources})
   espalier_flags(${target})
+  espalier_unity(${target})
   if(arg_TORCH)
     espalier_torch_flags(${target})
   endif()
@@ -113,6 +129,7 @@ function(espalier_program path name)
   add_library(espalier_${path} STATIC ${sources})
   espalier_flags(espalier_${path})
   espalier_torch_flags(espalier_${path})
+  espalier_unity(espalier_${path})
   target_include_directories(espalier_${path} SYSTEM PUBLIC "${CLI11_INCLUDE}")
   list(TRANSFORM arg_DEPENDS PREPEND espalier_)
   target_link_libraries(espalier_${path} PUBLIC ${arg_DEPENDS})

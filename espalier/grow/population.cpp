@@ -14,7 +14,6 @@
 #include "espalier/tensor/branches.h"
 
 namespace espalier::grow {
-namespace {
 
 // Who lives in a lane's slot.
 struct Occupant {
@@ -23,6 +22,8 @@ struct Occupant {
 
   bool operator==(const Occupant&) const = default;
 };
+
+namespace {
 
 Occupant occupant_in(const SlotState& state) {
   return holds_seed(state.stage) ? Occupant{state.blueprint, state.num_seeds} : Occupant{};

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #if ESPALIER_WITH_CUDA
-#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "espalier/tensor/wait_for.h"
 #endif
 
 namespace espalier {
@@ -26,12 +27,6 @@ const std::vector<c10::cuda::CUDAStream>& streams_of(c10::DeviceIndex device) {
   while (std::ssize(streams) < Branches::kMost - 1)
     streams.push_back(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device));
   return streams;
-}
-
-void wait_for(const c10::cuda::CUDAStream& waiting, const c10::cuda::CUDAStream& earlier) {
-  at::cuda::CUDAEvent event;
-  event.record(earlier);
-  event.block(waiting);
 }
 
 }  // namespace

@@ -6,10 +6,11 @@
 #include "espalier/core/error.h"
 #if ESPALIER_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "espalier/tensor/wait_for.h"
 #endif
 
 namespace espalier {
@@ -35,12 +36,6 @@ namespace {
 
 // Keys counted at a time: a bound for runs that meet new ones for days. Beyond it all start over.
 constexpr size_t kMostSeen = 4096;
-
-void wait_for(const c10::cuda::CUDAStream& waiting, const c10::cuda::CUDAStream& earlier) {
-  at::cuda::CUDAEvent event;
-  event.record(earlier);
-  event.block(waiting);
-}
 
 }  // namespace
 

@@ -17,9 +17,9 @@ std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
-struct Descriptor {
+struct OpenFile {
   int value;
-  ~Descriptor() {
+  ~OpenFile() {
     if (value >= 0) close(value);
   }
 };
@@ -28,7 +28,7 @@ struct Descriptor {
 
 MappedFile map_file(const std::string& path) {
   // O_NONBLOCK: opening a FIFO by mistake must give the sentence below, not wait for a writer.
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const OpenFile file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) fail("{}: cannot be opened: {}", path, reason_of(errno));
   struct stat status {};
   if (fstat(file.value, &status) != 0) fail("{}: cannot be examined: {}", path, reason_of(errno));

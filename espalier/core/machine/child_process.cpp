@@ -159,13 +159,13 @@ class Child {
   bool has_ended_ = false;
 };
 
-// A descriptor, closed at the end.
-class Descriptor {
+// One end of a pipe, closed with it.
+class PipeEnd {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { reset(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  explicit PipeEnd(int number) : number_(number) {}
+  ~PipeEnd() { reset(); }
+  PipeEnd(const PipeEnd&) = delete;
+  PipeEnd& operator=(const PipeEnd&) = delete;
   int get() const { return number_; }
   void reset() {
     if (number_ >= 0) close(number_);
@@ -194,11 +194,11 @@ ProgramOutput run_program(const std::vector<std::string>& command) {
   constexpr size_t kMostErrors = 1 << 14;  // more of them says no more
   std::array<int, 2> ends{}, error_ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  const Descriptor from(ends[0]);
-  Descriptor to(ends[1]);
+  const PipeEnd from(ends[0]);
+  PipeEnd to(ends[1]);
   if (pipe2(error_ends.data(), O_CLOEXEC) != 0) return {};
-  const Descriptor errors_from(error_ends[0]);
-  Descriptor errors_to(error_ends[1]);
+  const PipeEnd errors_from(error_ends[0]);
+  PipeEnd errors_to(error_ends[1]);
   const AdoptsOrphans adopts;
   Child child(command, to.get(), errors_to.get());
   to.reset();

@@ -65,7 +65,7 @@ bool takes_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return x.is_cuda() && has_kernel_type(x) && weight.scalar_type() == wide_type(x);
 }
 
-LinearArgs args_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& entries) {
+LinearArgs linear_args(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& entries) {
   LinearArgs args;
   args.lanes = static_cast<int32_t>(x.size(0));
   args.batch = static_cast<int32_t>(x.size(1));
@@ -91,7 +91,7 @@ struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
       const c10::cuda::CUDAGuard guard(x.device());
       const at::Tensor read = dense_lanes(x), factors = dense_lanes(weight);
       const at::Tensor added = bias ? dense_rows(*bias) : at::Tensor();
-      LinearArgs args = args_of(read, factors, entries);
+      LinearArgs args = linear_args(read, factors, entries);
       args.bias = stack_of(added);
       args.out = stack_of(out);
       if (out.numel() > 0) C10_CUDA_CHECK(launch_linear_forward(args, stream_of(x)));
@@ -116,7 +116,7 @@ struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
     if (takes_kernel(x, weight)) {
       const c10::cuda::CUDAGuard guard(x.device());
       const at::Tensor read = dense_lanes(x), grad = dense_lanes(grads[0]), factors = dense_lanes(weight);
-      LinearArgs args = args_of(read, factors, entries);
+      LinearArgs args = linear_args(read, factors, entries);
       args.out = stack_of(grad);
       args.grad_x = stack_of(grad_x);
       args.grad_weight = stack_of(grad_weight);

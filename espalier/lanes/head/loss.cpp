@@ -40,7 +40,7 @@ struct LaneTargets {
 };
 
 #if ESPALIER_WITH_CUDA
-LossArgs args_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+LossArgs loss_args(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
   LossArgs args;
   args.lanes = static_cast<int32_t>(logits.size(0));
   args.batch = static_cast<int32_t>(logits.size(1));
@@ -63,7 +63,7 @@ struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernel
     const c10::cuda::CUDAGuard guard(given.device());
     const at::Tensor logits = dense_lanes(given);
     const at::Tensor loss = at::zeros({logits.size(0)}, logits.options().dtype(wide_type(logits)));
-    LossArgs args = args_of(logits, labels, mask);
+    LossArgs args = loss_args(logits, labels, mask);
     args.smoothing = smoothing;
     args.loss = {loss.data_ptr(), 1};
     if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_forward(args, stream_of(logits)));
@@ -75,7 +75,7 @@ struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernel
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &logits = saved[0], grad_logits = empty_lanes(logits.sizes(), logits.options());
     const c10::cuda::CUDAGuard guard(logits.device());
-    LossArgs args = args_of(logits, saved[1], saved[2]);
+    LossArgs args = loss_args(logits, saved[1], saved[2]);
     args.smoothing = ctx->saved_data["smoothing"].toDouble();
     args.loss = {grads[0].data_ptr(), grads[0].stride(0)};
     args.grad_logits = stack_of(grad_logits);
@@ -161,7 +161,7 @@ LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, c
     const at::Tensor own_labels = dense_rows(labels), own_mask = dense_rows(mask);
     const LaneAccuracy accuracy{.num_correct = at::zeros({logits.size(0)}, labels.options()),
                                 .num_valid = at::zeros({logits.size(0)}, labels.options())};
-    LossArgs args = args_of(read, own_labels, own_mask);
+    LossArgs args = loss_args(read, own_labels, own_mask);
     args.num_correct = accuracy.num_correct.mutable_data_ptr<int64_t>();
     args.num_valid = accuracy.num_valid.mutable_data_ptr<int64_t>();
     if (logits.numel() > 0) C10_CUDA_CHECK(launch_accuracy(args, stream_of(read)));

@@ -25,7 +25,7 @@ bool takes_kernel(const at::Tensor& x) {
          (x.size(0) == 0 || x.numel() / x.size(0) < int64_t{1} << 31);
 }
 
-PoolArgs args_of(at::IntArrayRef sizes, const at::Tensor& like, const at::Tensor& entries) {
+PoolArgs pool_args(at::IntArrayRef sizes, const at::Tensor& like, const at::Tensor& entries) {
   PoolArgs args;
   args.lanes = static_cast<int32_t>(sizes[0]);
   args.batch = static_cast<int32_t>(sizes[1]);
@@ -43,7 +43,7 @@ struct MaxPoolKernelFunction : torch::autograd::Function<MaxPoolKernelFunction> 
     const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
     const at::Tensor out =
         empty_lanes({x.size(0), x.size(1), x.size(2), x.size(3) / 2, x.size(4) / 2}, x.options());
-    PoolArgs args = args_of(x.sizes(), x, entries);
+    PoolArgs args = pool_args(x.sizes(), x, entries);
     args.x = stack_of(x);
     args.out = stack_of(out);
     if (out.numel() > 0) C10_CUDA_CHECK(launch_max_pool_forward(args, stream_of(x)));
@@ -55,7 +55,7 @@ struct MaxPoolKernelFunction : torch::autograd::Function<MaxPoolKernelFunction> 
     const at::Tensor& x = saved[0];
     const c10::cuda::CUDAGuard guard(x.device());
     const at::Tensor grad = for_kernel(grads[0]), grad_x = empty_lanes(x.sizes(), x.options());
-    PoolArgs args = args_of(x.sizes(), x, saved[1]);
+    PoolArgs args = pool_args(x.sizes(), x, saved[1]);
     args.x = stack_of(x);
     args.out = stack_of(grad);
     args.grad_x = stack_of(grad_x);
@@ -69,7 +69,7 @@ struct AveragePoolKernelFunction : torch::autograd::Function<AveragePoolKernelFu
     const c10::cuda::CUDAGuard guard(given.device());
     const at::Tensor x = for_kernel(given), entries = active_entries(x.size(0));
     const at::Tensor out = empty_lanes({x.size(0), x.size(1), x.size(2)}, x.options());
-    PoolArgs args = args_of(x.sizes(), x, entries);
+    PoolArgs args = pool_args(x.sizes(), x, entries);
     args.x = stack_of(x);
     args.out = stack_of(out);
     if (out.numel() > 0) C10_CUDA_CHECK(launch_average_pool_forward(args, stream_of(x)));
@@ -81,7 +81,7 @@ struct AveragePoolKernelFunction : torch::autograd::Function<AveragePoolKernelFu
     const std::vector<int64_t> sizes = ctx->saved_data["sizes"].toIntVector();
     const c10::cuda::CUDAGuard guard(grads[0].device());
     const at::Tensor grad = dense_lanes(grads[0]), grad_x = empty_lanes(sizes, grads[0].options());
-    PoolArgs args = args_of(sizes, grad, ctx->get_saved_variables()[0]);
+    PoolArgs args = pool_args(sizes, grad, ctx->get_saved_variables()[0]);
     args.out = stack_of(grad);
     args.grad_x = stack_of(grad_x);
     if (grad_x.numel() > 0) C10_CUDA_CHECK(launch_average_pool_backward(args, stream_of(grad)));

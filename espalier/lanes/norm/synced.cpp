@@ -45,8 +45,8 @@ at::Tensor kept(const at::Tensor& values, const at::Tensor& mask) {
   return mask.defined() ? at::where(mask.view({mask.size(0), -1, 1, 1, 1}), values, 0) : values;
 }
 
-void move_running(const at::Tensor& running, const at::Tensor& batch, const at::Tensor& count,
-                  double momentum) {
+void move_lanes_running(const at::Tensor& running, const at::Tensor& batch, const at::Tensor& count,
+                        double momentum) {
   const at::Tensor old = running.to(batch.scalar_type());
   running.copy_(at::where(count > 1, old * (1 - momentum) + batch * momentum, old));
 }
@@ -75,8 +75,8 @@ struct SyncedNormFunction : torch::autograd::Function<SyncedNormFunction> {
     const at::Tensor variance = at::where(is_single, call.running_var.to(type), squares / divisor);
     const at::Tensor scale = (variance + call.eps).rsqrt();
     if (call.fallbacks.defined()) call.fallbacks.add_(is_single.view({-1}));
-    move_running(call.running_mean, mean, count, call.momentum);
-    move_running(call.running_var, variance * (count / (count - 1).clamp_min(1)), count, call.momentum);
+    move_lanes_running(call.running_mean, mean, count, call.momentum);
+    move_lanes_running(call.running_var, variance * (count / (count - 1).clamp_min(1)), count, call.momentum);
 
     at::Tensor y = centred * per_channel(scale * weight.to(type)) + per_channel(bias.to(type));
     if (residual) y.add_(*residual);

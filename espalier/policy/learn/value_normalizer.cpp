@@ -7,7 +7,7 @@ namespace espalier::policy {
 namespace {
 
 // Returns that differ by less than this are all the same.
-constexpr double kLeastDeviation = 1e-3;
+constexpr double kLeastReturnDeviation = 1e-3;
 
 }  // namespace
 
@@ -25,7 +25,8 @@ at::Tensor ValueNormalizer::mean() const {
 
 at::Tensor ValueNormalizer::deviation() const {
   const at::Tensor variance = square_ / weight_ - mean().square();
-  return at::where(weight_.gt(0), variance.clamp_min(kLeastDeviation * kLeastDeviation).sqrt(), 1);
+  return at::where(weight_.gt(0), variance.clamp_min(kLeastReturnDeviation * kLeastReturnDeviation).sqrt(),
+                   1);
 }
 
 void ValueNormalizer::update(const at::Tensor& returns, const at::Tensor& counts,

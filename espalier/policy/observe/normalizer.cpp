@@ -8,7 +8,7 @@ namespace {
 
 // A feature that varies less is not blown up further: a first 1 of a one-hot comes out as the largest there
 // is.
-constexpr double kLeastDeviation = 1e-2;
+constexpr double kLeastFeatureDeviation = 1e-2;
 constexpr double kLargest = 10;
 
 }  // namespace
@@ -43,7 +43,7 @@ void ObservationNormalizer::collect(const at::Tensor& features, const at::Tensor
 
 void ObservationNormalizer::publish() {
   const c10::NoGradGuard no_grad;
-  const at::Tensor deviation = (squares_ / num_.clamp_min(1)).sqrt().clamp_min(kLeastDeviation);
+  const at::Tensor deviation = (squares_ / num_.clamp_min(1)).sqrt().clamp_min(kLeastFeatureDeviation);
   shift_.copy_(mean_);
   scale_.copy_(at::where(num_.gt(0), deviation.reciprocal(), 1));
 }

@@ -33,4 +33,9 @@ inline constexpr int64_t kGraphBytes = kMiB;
 // torch's allocator hands out multiples of this.
 inline constexpr int64_t kBlockBytes = 512;
 
+// Up to whole units.
+constexpr int64_t rounded(int64_t bytes, int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
 }  // namespace espalier::train::allowance

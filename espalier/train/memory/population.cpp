@@ -36,10 +36,6 @@ struct GroupBytes {
   }
 };
 
-int64_t rounded(int64_t bytes, int64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 class PopulationWalk {
  public:
   explicit PopulationWalk(const PopulationNeeds& needs)
@@ -136,7 +132,7 @@ class PopulationWalk {
 
   // What a tensor of its own takes.
   int64_t snapshot_bytes(int64_t bytes) const {
-    return needs_.device.is_cpu() ? bytes : rounded(bytes, allowance::kBlockBytes);
+    return needs_.device.is_cpu() ? bytes : allowance::rounded(bytes, allowance::kBlockBytes);
   }
 
   std::vector<ParameterShape> block_shapes(int64_t block) const {

@@ -14,13 +14,9 @@ using allowance::kMiB;
 constexpr int64_t kSmall = kMiB, kSmallSegment = 2 * kMiB, kLarge = 10 * kMiB, kLargeSegment = 20 * kMiB;
 constexpr int64_t kSegmentRounding = 2 * kMiB;
 
-int64_t rounded(int64_t bytes, int64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 int64_t segment_for(int64_t bytes) {
   if (bytes <= kSmall) return kSmallSegment;
-  return bytes < kLarge ? kLargeSegment : rounded(bytes, kSegmentRounding);
+  return bytes < kLarge ? kLargeSegment : allowance::rounded(bytes, kSegmentRounding);
 }
 
 void allocate_all(CachedBlocks& blocks, const std::vector<int64_t>& tensors, std::vector<int64_t>& ids) {
@@ -36,7 +32,7 @@ void free_all(CachedBlocks& blocks, std::vector<int64_t>& ids) {
 
 int64_t CachedBlocks::allocate(int64_t bytes) {
   if (bytes == 0) return 0;
-  bytes = rounded(bytes, allowance::kBlockBytes);
+  bytes = allowance::rounded(bytes, allowance::kBlockBytes);
   const bool is_small = bytes <= kSmall;
   Segment* best_segment = nullptr;
   std::list<Block>::iterator best;

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMostCurves = 400;
-constexpr size_t kPointBudget = 40000;  // for all curves together
+constexpr size_t kContributionPoints = 40000;  // for all curves together
 
 struct SeedCurve {
   int64_t lane = 0;
@@ -51,7 +51,8 @@ ordered_json contributions_of(const RunRecord& run, std::span<const LaneLine* co
   std::ranges::stable_sort(curves, std::greater{}, [](const SeedCurve& each) { return each.steps.size(); });
   if (curves.size() > kMostCurves) curves.resize(kMostCurves);
   std::ranges::stable_sort(curves, {}, [](const SeedCurve& each) { return std::pair(each.lane, each.slot); });
-  const size_t most = std::clamp<size_t>(kPointBudget / std::max<size_t>(1, curves.size()) / 2 * 2, 40, 400);
+  const size_t most =
+      std::clamp<size_t>(kContributionPoints / std::max<size_t>(1, curves.size()) / 2 * 2, 40, 400);
   ordered_json made = ordered_json::array();
   for (const SeedCurve& curve : curves) {
     const Thinning thinning(curve.steps.size(), most);

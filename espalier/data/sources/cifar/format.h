@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace espalier::data {
@@ -12,6 +13,9 @@ namespace espalier::data {
 constexpr int64_t kCifarSide = 32;
 constexpr int64_t kCifarChannels = 3;
 constexpr int64_t kCifarImageBytes = kCifarSide * kCifarSide * kCifarChannels;
+
+// What to do about an archive or a file of it that is damaged.
+constexpr std::string_view kRemedy = "download the archive again";
 
 struct CifarBatch {
   std::string name;  // in the Python version; the binary version adds ".bin"

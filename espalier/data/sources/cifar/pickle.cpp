@@ -10,8 +10,6 @@ namespace espalier::data {
 
 namespace {
 
-constexpr std::string_view kRemedy = "download the archive again";
-
 // The value of `key` in the pickle's dict; fails where it is missing, twice there or of another kind.
 const PickleValue& entry(const Pickle& pickle, const std::string& file, std::string_view key, PickleKind kind,
                          std::string_view kind_name) {

@@ -12,6 +12,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/utf8.h"
+#include "espalier/data/sources/cifar/format.h"
 
 namespace espalier::data {
 
@@ -20,7 +21,6 @@ namespace {
 constexpr int64_t kBlockBytes = 512;
 constexpr int64_t kMaxTextBytes =
     64 * 1024;  // a long name or a pax header; official archives need under 1 KiB
-constexpr std::string_view kRemedy = "download the archive again";
 
 using Block = std::array<std::byte, kBlockBytes>;
 

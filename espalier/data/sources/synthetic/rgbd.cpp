@@ -11,12 +11,12 @@
 namespace espalier::data {
 namespace {
 
-constexpr uint32_t kSourceId = 2;
+constexpr uint32_t kRgbdId = 2;
 
 enum class Relief : uint8_t { kDome, kBowl, kPlate };
 constexpr std::array<Shape, 3> kShapes = {Shape::kDisc, Shape::kCross, Shape::kStripes};
 constexpr std::array<const char*, 3> kReliefNames = {"dome", "bowl", "plate"};
-constexpr auto kClasses = static_cast<int64_t>(kShapes.size() * kReliefNames.size());
+constexpr auto kRgbdClasses = static_cast<int64_t>(kShapes.size() * kReliefNames.size());
 
 struct DepthPicture {
   uint16_t* pixels;  // [H,W,1] u16, millimetres
@@ -62,8 +62,8 @@ void paint_orth(const Pose& pose, SampleRandom& random, Canvas<1>& canvas) {
   canvas.add_noise(random.between(5, 30), random);
 }
 
-HostSplit make_split(const SourceConfig& options, const ImageSize& size, uint32_t split_id,
-                     const Progress& progress) {
+HostSplit make_rgbd_split(const SourceConfig& options, const ImageSize& size, uint32_t split_id,
+                          const Progress& progress) {
   const int64_t num_samples = split_id == 0 ? options.synthetic_train : options.synthetic_test;
   const FieldSpec rgb{"rgb", SampleType::kU8, size.height, size.width, 3};
   const FieldSpec depth{"depth", SampleType::kU16, size.height, size.width, 1};
@@ -74,9 +74,10 @@ HostSplit make_split(const SourceConfig& options, const ImageSize& size, uint32_
   HostSplit split;
   split.labels.resize(static_cast<size_t>(num_samples));
   draw_samples(num_samples, "draw rgbd", progress, [&](int64_t i) {
-    const int64_t label = i % kClasses;  // every class as often as any other, in every stretch of the data
+    const int64_t label =
+        i % kRgbdClasses;  // every class as often as any other, in every stretch of the data
     split.labels[static_cast<size_t>(i)] = label;
-    draw_rgbd({options.data_seed, kSourceId, split_id, static_cast<uint32_t>(i)}, label, size,
+    draw_rgbd({options.data_seed, kRgbdId, split_id, static_cast<uint32_t>(i)}, label, size,
               {.rgb = reinterpret_cast<uint8_t*>(new_rgb.values.get() + i * rgb.bytes_per_sample()),
                .depth = reinterpret_cast<uint16_t*>(new_depth.values.get() + i * depth.bytes_per_sample()),
                .orth = reinterpret_cast<uint8_t*>(new_orth.values.get() + i * orth.bytes_per_sample())});
@@ -110,8 +111,8 @@ HostDataset make_rgbd(const SourceConfig& options, const Progress& progress) {
       dataset.class_names.push_back(std::string(kShapeNames[static_cast<size_t>(shape)]) + "-" + relief);
     }
   }
-  dataset.train = make_split(options, size, 0, progress);
-  dataset.test = make_split(options, size, 1, progress);
+  dataset.train = make_rgbd_split(options, size, 0, progress);
+  dataset.test = make_rgbd_split(options, size, 1, progress);
   for (const auto& field : dataset.train.fields) {
     dataset.statistics.push_back(compute_statistics(field, dataset.train.num_samples()));
   }

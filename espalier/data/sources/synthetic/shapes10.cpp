@@ -11,8 +11,8 @@
 namespace espalier::data {
 namespace {
 
-constexpr uint32_t kSourceId = 1;
-constexpr auto kClasses = static_cast<int64_t>(kShapeNames.size());
+constexpr uint32_t kShapes10Id = 1;
+constexpr auto kShapes10Classes = static_cast<int64_t>(kShapeNames.size());
 
 void draw_sample(const SampleRandom::Key& key, Shape shape, Canvas<3> canvas) {
   SampleRandom random(key, DrawStream::kScene);
@@ -21,19 +21,20 @@ void draw_sample(const SampleRandom::Key& key, Shape shape, Canvas<3> canvas) {
   paint_scene(shape, pose, random, noise, canvas);
 }
 
-HostSplit make_split(const SourceConfig& options, const ImageSize& size, uint32_t split_id,
-                     const Progress& progress) {
+HostSplit make_shapes10_split(const SourceConfig& options, const ImageSize& size, uint32_t split_id,
+                              const Progress& progress) {
   const int64_t num_samples = split_id == 0 ? options.synthetic_train : options.synthetic_test;
   const FieldSpec spec{"image", SampleType::kU8, size.height, size.width, 3};
   NewField image = allocate_field(spec, num_samples);  // [N,H,W,3] u8
   HostSplit split;
   split.labels.resize(static_cast<size_t>(num_samples));
   draw_samples(num_samples, "draw shapes10", progress, [&](int64_t i) {
-    const int64_t label = i % kClasses;  // every class as often as any other, in every stretch of the data
+    const int64_t label =
+        i % kShapes10Classes;  // every class as often as any other, in every stretch of the data
     split.labels[static_cast<size_t>(i)] = label;
     auto* pixels = reinterpret_cast<uint8_t*>(image.values.get() + i * spec.bytes_per_sample());
-    draw_sample({options.data_seed, kSourceId, split_id, static_cast<uint32_t>(i)}, static_cast<Shape>(label),
-                {pixels, size.height, size.width});
+    draw_sample({options.data_seed, kShapes10Id, split_id, static_cast<uint32_t>(i)},
+                static_cast<Shape>(label), {pixels, size.height, size.width});
   });
   split.fields = {std::move(image.field)};
   return split;
@@ -47,8 +48,8 @@ HostDataset make_shapes10(const SourceConfig& options, const Progress& progress)
   HostDataset dataset;
   dataset.origin = canonical_source(options);
   dataset.class_names.assign(kShapeNames.begin(), kShapeNames.end());
-  dataset.train = make_split(options, size, 0, progress);
-  dataset.test = make_split(options, size, 1, progress);
+  dataset.train = make_shapes10_split(options, size, 0, progress);
+  dataset.test = make_shapes10_split(options, size, 1, progress);
   dataset.statistics = {compute_statistics(dataset.train.fields[0], dataset.train.num_samples())};
   return dataset;
 }
