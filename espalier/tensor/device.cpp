@@ -22,10 +22,14 @@ DeviceName choose_device(const std::string& text) {
   return choose_device(text == "auto" ? std::nullopt : std::optional(parse_device(text)));
 }
 
-c10::Device torch_device(const DeviceName& name) {
+c10::Device planned_device(const DeviceName& name) {
   if (name.kind == DeviceName::Kind::kCpu) return c10::kCPU;
-  parse_device(name.text(), num_cuda_devices());  // fails for one that is not there
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(name.index)};
+}
+
+c10::Device torch_device(const DeviceName& name) {
+  parse_device(name.text(), num_cuda_devices());  // fails for one that is not there
+  return planned_device(name);
 }
 
 c10::Stream current_stream(c10::Device device) {

@@ -19,6 +19,8 @@ DeviceName choose_device(const std::string& text);
 
 // The torch device of a name; fails for a GPU this machine does not have.
 c10::Device torch_device(const DeviceName& name);
+// The same without looking for it: for plans, which may be made for another machine.
+c10::Device planned_device(const DeviceName& name);
 int num_cuda_devices();
 
 // The stream on which this thread works on a device; on the CPU a name without meaning.

@@ -54,13 +54,18 @@ struct Planner {
   std::vector<Limit<Options>> limits;
 };
 
+// As asked for, on this machine or not.
+DeviceName planned_on(const std::optional<DeviceName>& wanted) {
+  return wanted ? *wanted : choose_device(std::nullopt);
+}
+
 PlannedData planned_data(const train::JobConfig& options, const DeviceName& name, Context& context) {
   if (name.kind == DeviceName::Kind::kCuda) measure_cuda_context(name.index);  // before anything starts CUDA
   const data::HostDataset dataset = load_source(options.source, context.progress());
   PlannedData made{.origin = dataset.origin,
                    .num_classes = dataset.num_classes(),
                    .needs = {.bytes = resident_bytes(dataset, options.resident)},
-                   .device = torch_device(name)};
+                   .device = planned_device(name)};
   made.needs.residency = choose_residency(options.resident, made.needs.bytes, made.device);
   made.needs.num_validation = dataset.has_validation()
                                   ? dataset.validation.num_samples()
@@ -84,8 +89,13 @@ void print_parts(const train::MemoryPlan& plan, const DeviceName& name) {
   }
   if (plan.context_bytes > 0)
     fmt::print("CUDA itself took {} when it started, on top\n", format_byte_size(plan.context_bytes));
-  if (plan.budget_bytes == 0)
+  if (plan.budget_bytes == 0 && name.kind == DeviceName::Kind::kCpu)
     fmt::print("{} is no GPU: nothing limits it but the machine's memory\n", name.text());
+  else if (plan.budget_bytes == 0)
+    fmt::print(
+        "this machine has no {}: CUDA's own share, some hundred MiB, comes on top; --device-memory 80GiB "
+        "tells what fits on such a card\n",
+        name.text());
   else
     fmt::print("may use {}: {}\n", format_byte_size(plan.budget_bytes),
                plan.total_bytes() <= plan.budget_bytes ? "it fits" : "it does NOT fit");
@@ -183,14 +193,14 @@ int print_environments(const Options& options, Context& context) {
                          Planner<Options>{.parts = parts, .limits = {envs, batch}}, context);
   }
   const auto lives_there = [&](const train::DeviceLanes& place) {
-    return torch_device(place.device) == policy_device;
+    return planned_device(place.device) == policy_device;
   };
   if (std::ranges::any_of(devices, lives_there) || elsewhere.empty()) return status;
   train::MemoryPlan plan = train::device_parts(policy_device);
   for (const train::JobNeeds::Policy& policy : elsewhere) plan.add(policy_parts(policy.options, policy.use));
   plan = train::with_budget(std::move(plan), policy_device, options.population.device_memory);
   fmt::print("policy on {}\n", policy_device.str());
-  print_parts(plan, choose_device(options.policy_device));
+  print_parts(plan, options.policy_device.value_or(devices.front().device));
   return status | status_of(plan);
 }
 
@@ -216,7 +226,7 @@ void add_plan_command(CLI::App& app, Context& context) {
                       .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
                      [](const HostFlags& flags, Context& running) {
                        const PopulationConfig one = flags.one_lane();
-                       return print_plan(one, one, choose_device(flags.device),
+                       return print_plan(one, one, planned_on(flags.device),
                                          population_planner({batch_limit<PopulationConfig>()}), running);
                      });
   add_job<PopulationFlags>(
@@ -233,7 +243,7 @@ void add_plan_command(CLI::App& app, Context& context) {
                        .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
                       [](const LinetFlags& flags, Context& running) {
                         const LinetConfig checked = train::checked_options(flags.linet);
-                        return print_plan(checked, checked, choose_device(checked.device), linet_planner(),
+                        return print_plan(checked, checked, planned_on(checked.device), linet_planner(),
                                           running);
                       });
   add_job<PpoFlags>(

@@ -32,13 +32,13 @@ std::vector<bool> enabled_slots(const EnvironmentConfig& options, const GrowthSp
 }  // namespace
 
 at::Device policy_device_of(const EnvironmentConfig& options) {
-  return torch_device(options.policy_device ? choose_device(options.policy_device)
-                                            : devices_of(options.population).front());
+  return planned_device(options.policy_device ? *options.policy_device
+                                              : devices_of(options.population).front());
 }
 
 std::vector<c10::Device> torch_devices_of(const EnvironmentConfig& options) {
   std::vector<c10::Device> devices = torch_devices_of(options.population);
-  devices.push_back(policy_device_of(options));
+  if (options.policy_device) devices.push_back(torch_device(*options.policy_device));
   return devices;
 }
 

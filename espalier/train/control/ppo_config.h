@@ -61,10 +61,11 @@ struct PpoConfig : EnvironmentConfig {
   PpoConfig() { population.time_every = 1; }
 };
 
-// Where controllers act.
+// Where controllers act, on this machine or not.
 at::Device policy_device_of(const EnvironmentConfig& options);
 
-// All that a job works on: where networks live, and where controllers act.
+// All that a job works on: where networks live, and where controllers act. One that this machine does not
+// have is refused.
 std::vector<c10::Device> torch_devices_of(const EnvironmentConfig& options);
 
 // Where seeds may grow, and of how many kinds: asked of a host of one lane.

@@ -25,9 +25,7 @@ std::vector<DeviceName> devices_of(const PopulationConfig& options) {
   if (std::ssize(options.devices) > options.lanes)
     fail_usage("--devices {}: want at most one per network, --lanes {}", text_of(options.devices),
                options.lanes);
-  std::vector<DeviceName> devices;
-  for (const DeviceName& device : options.devices) devices.push_back(choose_device(device));
-  return devices;
+  return options.devices;
 }
 
 std::vector<c10::Device> torch_devices_of(const PopulationConfig& options) {

@@ -20,10 +20,11 @@
 
 namespace espalier::train {
 
-// Devices of this machine; one that it does not have is refused, and more of them than networks.
+// The devices asked for, on this machine or not; where none are, the first GPU or the CPU. Refuses more of
+// them than networks.
 std::vector<DeviceName> devices_of(const PopulationConfig& options);
 
-// The same as torch knows them.
+// The same as torch knows them; one that this machine does not have is refused.
 std::vector<c10::Device> torch_devices_of(const PopulationConfig& options);
 
 // As rank `world.rank()` of a job is placed: where no devices are named, the ranks of a machine take its GPUs
