@@ -43,7 +43,8 @@ class FirstStep:
         """Ends the script where losses [L], or how the first and last weights [L,...] of all lanes changed, are not ours.
         Returns how far they are off, for the report."""
         # bf16 keeps 8 bits and TF32, which convolutions use on a GPU, 11; gradients are sums of either sign, and lose more.
-        loss_limit, change_limit = (0.02, 0.25) if is_narrow else (0.005, 0.05) if is_gpu else (1e-4, 1e-3)
+        # In fp32 two pixels of a pool may be equal but for the last bit, and the gradient go to either: a thousandth of the whole.
+        loss_limit, change_limit = (0.02, 0.25) if is_narrow else (0.005, 0.05) if is_gpu else (1e-4, 0.02)
         far_losses = float(numpy.max(numpy.abs(losses - self.losses) / numpy.abs(self.losses)))
         far = []
         for name, got in ((FIRST, first), (LAST, last)):

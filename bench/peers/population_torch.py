@@ -5,7 +5,10 @@ convolution without bias, batch norm, ReLU, 2x2 max pool; base, 2 base, 4 base c
 linear layer, on random images of CIFAR-10's sizes that already lie on the device. Cases:
   loop     one network after another, as torch.nn modules, channels-last
   streams  the same, each network on a stream of its own
+  fused    one network whose layers are those of all lanes side by side, as HFTA does: grouped convolutions, one batch
+           norm over all channels, a batched product for the heads; with torch.compile too
   vmap     torch.func.vmap over stacked parameters, the whole step through torch.compile
+  mps      as many processes as there are networks (16 at most, which share them out) under CUDA MPS; on a GPU alone
 Each is checked before it is timed: against one plain network in fp32, or with --first-step against our own first step,
 from whose weights and images it begins. Prints one JSON line a case.
 """
@@ -20,7 +23,8 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from first_step import FirstStep
-from torch_timing import measure, report, wait
+from mps_processes import MOST_PROCESSES, measure_processes, mps_server
+from torch_timing import measure, problem, report, wait
 
 LR, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
 BN_MOMENTUM, BN_EPSILON = 0.1, 1e-5
@@ -162,6 +166,74 @@ class VmapStep:
             return self.step(self.parameters, self.momenta, self.running, self.x, self.y)
 
 
+class FusedNetworks(nn.Module):
+    """L networks of equal shape as one: lane l has channels l C to (l + 1) C - 1 of every layer."""
+
+    def __init__(self, networks):
+        super().__init__()
+        self.lanes = len(networks)
+        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
+        for i in range(3):
+            plain = networks[0][4 * i]
+            conv = nn.Conv2d(self.lanes * plain.in_channels, self.lanes * plain.out_channels, 3, padding=1, groups=self.lanes, bias=False)
+            norm = nn.BatchNorm2d(self.lanes * plain.out_channels)
+            with torch.no_grad():
+                conv.weight.copy_(torch.cat([n[4 * i].weight for n in networks]))
+                norm.weight.copy_(torch.cat([n[4 * i + 1].weight for n in networks]))
+                norm.bias.copy_(torch.cat([n[4 * i + 1].bias for n in networks]))
+            self.convs.append(conv)
+            self.norms.append(norm)
+        self.head = nn.Parameter(torch.stack([n[-1].weight.detach() for n in networks]))  # [L,classes,features]
+        self.bias = nn.Parameter(torch.stack([n[-1].bias.detach() for n in networks])[:, None])  # [L,1,classes]
+
+    def forward(self, x):
+        """x: [B,L*3,H,W]; returns [L,B,classes]."""
+        for conv, norm in zip(self.convs, self.norms):
+            x = F.max_pool2d(F.relu(norm(conv(x))), 2)
+        features = x.mean((2, 3)).unflatten(1, (self.lanes, -1)).transpose(0, 1)  # [L,B,features]
+        return torch.baddbmm(self.bias.to(features.dtype), features, self.head.to(features.dtype).transpose(1, 2))
+
+
+class FusedStep:
+    def __init__(self, networks, x, y, dtype, device, compile_options):
+        self.network = FusedNetworks(networks).to(device).to(memory_format=torch.channels_last)
+        self.forward = torch.compile(self.network, dynamic=False, **compile_options) if compile_options is not None else self.network
+        self.optimizer = torch.optim.SGD(self.network.parameters(), LR, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True,
+                                         fused=device.type == "cuda")
+        self.x = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)  # [B,L*3,H,W]
+        self.y, self.dtype, self.device = y, dtype, device
+
+    def __call__(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            logits = self.forward(self.x).float()
+        losses = F.cross_entropy(logits.flatten(0, 1), self.y.flatten(), reduction="none").view(self.y.shape).mean(1)
+        losses.sum().backward()  # lanes share nothing: each has the gradient of its own loss
+        self.optimizer.step()
+        return losses.detach()
+
+    def weights(self):
+        """The first and last of every lane, [L,...]."""
+        first = self.network.convs[0].weight
+        return first.unflatten(0, (len(self.y), -1)), self.network.head
+
+
+def make_share(lanes, batch, base, dtype, device_name):
+    """What one process of the case mps trains."""
+    device = torch.device(device_name)
+    torch.backends.cudnn.benchmark = True
+    networks = make_networks(lanes, base, device)
+    x = torch.randn(lanes, batch, 3, 32, 32, device=device)
+    xs = [image.to(memory_format=torch.channels_last) for image in x]
+    ys = list(torch.randint(0, CLASSES, (lanes, batch), device=device))
+    return make_loop(networks, xs, ys, dtype, device, use_streams=False)
+
+
+def shares_of(lanes, processes):
+    """How many networks each process has."""
+    return [lanes // processes + (i < lanes % processes) for i in range(processes)]
+
+
 def check(name, losses, first, last, plain, x, y, dtype, device):
     """The first step of all lanes against one plain network in fp32: the loss, and how the first and last weight changed."""
     before = [plain[0].weight.clone(), plain[-1].weight.clone()]
@@ -182,7 +254,7 @@ def main():
     parser.add_argument("--lanes", type=int, help="default 8; 2 with --smoke")
     parser.add_argument("--batch", type=int, help="default 512; 4 with --smoke")
     parser.add_argument("--base", type=int, help="default 32; 4 with --smoke")
-    parser.add_argument("--cases", default="loop,streams,vmap", help="which of loop, streams, vmap (default: all)")
+    parser.add_argument("--cases", default="loop,streams,fused,vmap,mps", help="which of loop, streams, fused, vmap, mps (default: all)")
     parser.add_argument("--dtype", default="bf16", help="fp32, bf16, or both with a comma")
     parser.add_argument("--modes", default="reduce-overhead", help="torch.compile's modes, with commas: each is a case")
     parser.add_argument("--first-step", metavar="FILE", help="our own first step: begin with it, and arrive where it did")
@@ -221,7 +293,29 @@ def main():
             if ours:
                 load_first_step(networks, ours)
             plain = copy.deepcopy(networks[0])
-            if case == "streams" and device.type != "cuda":
+            if case in ("streams", "mps") and device.type != "cuda":
+                continue
+            if case == "mps":
+                # Checked as the loop, which each process runs.
+                try:
+                    with mps_server() as environment:
+                        processes = min(args.lanes, MOST_PROCESSES)
+                        shares = [(n, args.batch, args.base, dtype, args.device) for n in shares_of(args.lanes, processes)]
+                        timing = measure_processes(make_share, shares, environment, 1 if args.smoke else 7)
+                    report(f"PyTorch, {processes} processes under MPS", shapes, f"{kind}, channels-last", **timing)
+                except RuntimeError as error:
+                    problem(f"PyTorch, processes under MPS: {error}")
+                continue
+            if case == "fused":
+                for compiled in (False, True):
+                    torch._dynamo.reset()
+                    options = ({"backend": "aot_eager"} if args.smoke else {}) if compiled else None
+                    name = "PyTorch, fused modules" + (" + compile" if compiled else "")
+                    step = FusedStep(networks, x, y, dtype, device, options)
+                    words = checked(name, step(), *step.weights(), copy.deepcopy(plain), dtype)
+                    timing = measure(step, device, *((0, 1, 1) if args.smoke else (5, 10, 2)))
+                    report(name, shapes, f"{kind}, grouped convolutions, channels-last{', not compiled' if compiled and args.smoke else ''}",
+                           checked=words, **timing)
                 continue
             if case in ("loop", "streams"):
                 name = "PyTorch, a loop over networks" + (", a stream each" if case == "streams" else "")

@@ -33,7 +33,32 @@ class PeersTest(unittest.TestCase):
 
     def test_torch_trains_a_population(self):
         self.expect_cases(run("population_torch.py", "--dtype", "fp32"),
-                          ["PyTorch, a loop over networks", "PyTorch, vmap + compile"])
+                          ["PyTorch, a loop over networks", "PyTorch, fused modules", "PyTorch, fused modules + compile",
+                           "PyTorch, vmap + compile"])
+
+    def test_processes_share_networks_out_and_are_timed_together(self):
+        # Without MPS, which needs a GPU: the same processes, on the CPU.
+        code = """if __name__ == "__main__":
+            import json, torch
+            from mps_processes import measure_processes, mps_server
+            from population_torch import make_share, shares_of
+            assert shares_of(5, 2) == [3, 2]
+            shares = [(lanes, 4, 4, torch.float32, "cpu") for lanes in shares_of(3, 2)]
+            print(json.dumps(measure_processes(make_share, shares, {}, samples=2)))
+            try:
+                with mps_server():
+                    pass
+            except RuntimeError as error:
+                print(error)"""
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "processes.py")
+            script.write_text("import sys\nsys.path.insert(0, %r)\n%s\n" % (str(PEERS), code))
+            result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300,
+                                    env=dict(os.environ, OMP_NUM_THREADS="1", PATH="/usr/bin:/bin"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        timing, reason = result.stdout.splitlines()
+        self.assertGreater(json.loads(timing)["best_us"], 0)
+        self.assertIn("mps-control", reason.lower().replace(" ", "-"))
 
     def test_torch_compares_layouts(self):
         self.expect_cases(run("layout_torch.py", "--dtype", "fp32"),

@@ -1,4 +1,4 @@
-// espalier bench all | table | gather | population | growing | linet | layout | load
+// espalier bench all | table | scaling | gather | population | growing | linet | layout | load
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -13,6 +13,7 @@
 #include "bench/linet_bench.h"
 #include "bench/load_bench.h"
 #include "bench/population_bench.h"
+#include "bench/scaling_bench.h"
 #include "espalier/cli/commands.h"
 #include "espalier/cli/stop_deadline.h"
 #include "espalier/cli/version.h"
@@ -63,6 +64,19 @@ void add_bench_command(CLI::App& app, Context& context) {
        .positionals = {{"file", "FILE"}}},
       [](const bench::TableOptions& options, Context&) {
         fmt::print("{}", bench::run_bench_table(options));
+        return 0;
+      });
+  add_job<bench::ScalingBenchOptions>(
+      group, context,
+      {.name = "scaling",
+       .summary = "a training step by lanes, batch, channels and resolution, with a fitted model and a plot",
+       .examples = "  espalier bench scaling --out scaling.json --svg scaling.svg\n"
+                   "  espalier bench scaling --device cpu --axes lanes,batch\n"},
+      [](const bench::ScalingBenchOptions& options, Context& context) {
+        const StopDeadline deadline(kLongestEnd);
+        set_threads(options.bench);
+        fmt::print("{}", bench::run_scaling_bench(options, git_commit(), program_facts().command,
+                                                  context.progress()));
         return 0;
       });
   add_job<bench::GatherBenchOptions>(

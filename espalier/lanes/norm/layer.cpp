@@ -5,11 +5,13 @@
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_group_norm.h>
 #include <ATen/ops/native_group_norm_backward.h>
+#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "espalier/lanes/active.h"
 #include "espalier/lanes/head/pool.h"
+#include "espalier/lanes/norm/cpu.h"
 #include "espalier/lanes/norm/cuda.h"
 #include "espalier/lanes/stack.h"
 
@@ -247,8 +249,7 @@ struct WholeNormFunction : torch::autograd::Function<WholeNormFunction> {
       if (!is_active(saved[5], lane)) continue;
       const at::Tensor from = x.select(0, lane), w = weight.select(0, lane);
       at::Tensor grad = all.select(0, lane);
-      // <= and not >: the gradient of a NaN output passes, as torch's.
-      if (ctx->saved_data["relu"].toBool()) grad = at::where(out.select(0, lane) <= 0, 0, grad);
+      if (ctx->saved_data["relu"].toBool()) grad = at::threshold_backward(grad, out.select(0, lane), 0);
       if (grad_residual.defined()) grad_residual.select(0, lane).copy_(grad);
       const at::Tensor &mean = saved[static_cast<size_t>(6 + 2 * lane)],
                        &scale = saved[static_cast<size_t>(7 + 2 * lane)];
@@ -321,6 +322,7 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return batch_norm_by_kernel(x, weight, bias, call);
 #endif
+  if (takes_batch_norm_cpu(x, weight, call)) return batch_norm_by_cpu(x, weight, bias, call);
   const Norm norm{.over = Over::kBatch,
                   .groups = x.size(2),
                   .mode = call.mode,

@@ -255,6 +255,27 @@ TEST(LaneBatchNormCuda, GivesTheSameBitsWhoeverPools) {
 TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
   testing::expect_same_alone(
       batch_norm_layer({5, 16, 8, 32, 32}, Mode::kTrain, Activation::kRelu, random_mask(5, 16, 2)));
+  testing::expect_same_alone(batch_norm_layer({5, 16, 8, 32, 32}, Mode::kTrain, Activation::kRelu, {}));
+}
+
+TEST(LaneBatchNorm, GivesTheSameBitsOnAnyNumberOfThreads) {
+  torch::manual_seed(13);
+  const std::vector<int64_t> sizes{3, 21, 8, 33, 32};
+  const at::Tensor x = testing::stacked_copy(random_lanes(sizes), at::kFloat).set_requires_grad(true);
+  const at::Tensor grad = testing::stacked_copy(random_lanes({3, 21, 8, 16, 16}), at::kFloat);
+  const auto run = [&](int threads) {
+    at::set_num_threads(threads);
+    const LaneBatchNorm2d norm(sizes[0], sizes[2], at::kFloat);
+    const at::Tensor out = norm.forward(x, Mode::kTrain, {}, Activation::kRelu, Pooling::k2x2);
+    Tensors results = torch::autograd::grad({out}, {x, norm.weight.value(), norm.bias.value()}, {grad});
+    results.insert(results.end(), {out.detach(), norm.running_mean, norm.running_var});
+    return results;
+  };
+  const int before = at::get_num_threads();
+  const Tensors one = run(1), three = run(3);
+  at::set_num_threads(before);
+  for (size_t i = 0; i < one.size(); ++i)
+    testing::expect_same_bits(one[i], three[i], ("result " + std::to_string(i)).c_str());
 }
 
 TEST(LaneBatchNorm, MovesItsRunningStatisticsAsTorchDoes) {

@@ -1,0 +1,83 @@
+"""N processes that train at once on one GPU, under CUDA MPS: what users do who would rather not write any of it."""
+
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+
+import torch
+import torch.multiprocessing as multiprocessing
+
+MOST_PROCESSES = 16  # each has a CUDA context of half a gigabyte and loads torch; the networks are shared out over them
+
+
+@contextlib.contextmanager
+def mps_server():
+    """The environment of clients, while a server runs. RuntimeError where it does not start."""
+    program = shutil.which("nvidia-cuda-mps-control")
+    if not program:
+        raise RuntimeError("nvidia-cuda-mps-control is not on this machine")
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        # In the foreground: it then ends with this script, however that ends.
+        server = subprocess.Popen([program, "-f"], env=os.environ | environment, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            time.sleep(2)
+            if server.poll() is not None:
+                said = server.stderr.read().strip().splitlines()
+                raise RuntimeError(f"the MPS control daemon ended with {server.returncode}: {said[-1] if said else 'it said nothing'}")
+            yield environment
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def work(make_step, arguments, ready, go, times, samples):
+    """One process: makes its networks, then a step whenever all are told to."""
+    step = make_step(*arguments)
+    for _ in range(3):
+        step()
+    for _ in range(samples):
+        ready.wait()
+        go.wait()
+        began, cpu = time.perf_counter(), time.thread_time()
+        step()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.put((time.perf_counter() - began, time.thread_time() - cpu))
+
+
+def measure_processes(make_step, shares, environment, samples):
+    """shares: for each process what make_step() is called with; returns a function that steps all its networks once.
+    A sample is the slowest process's step."""
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Barrier(len(shares) + 1, timeout=300), context.Barrier(len(shares) + 1, timeout=300)
+    times = context.Queue()
+    saved = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        processes = [context.Process(target=work, args=(make_step, share, ready, go, times, samples), daemon=True) for share in shares]
+        for process in processes:
+            process.start()
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+    try:
+        walls, hosts = [], []
+        for _ in range(samples):
+            ready.wait()
+            go.wait()
+            all_times = [times.get(timeout=300) for _ in processes]
+            walls.append(max(wall for wall, _ in all_times) * 1e6)
+            hosts.append(max(host for _, host in all_times) * 1e6)
+    except Exception as error:  # a broken barrier: a process has ended
+        raise RuntimeError(f"a process ended before it was timed ({type(error).__name__})") from error
+    finally:
+        for process in processes:
+            process.join(timeout=30)
+            process.kill()
+    return {"median_us": statistics.median(walls), "best_us": min(walls), "host_us": statistics.mean(hosts)}
