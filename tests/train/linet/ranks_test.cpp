@@ -197,6 +197,16 @@ TEST(LinetRanks, LeaveOutAStepThatIsNotFiniteAtOneOfThem) {
   });
 }
 
+TEST(LinetRanks, RefuseAPartThatNormsCannotBeTrainedOn) {
+  LinetConfig options = shared_options();
+  options.batch = 2;
+  as_ranks(2, [&](ranks::World& world) {
+    EXPECT_ERROR(trainer_of(options, world), UsageError, "--batch, of which a rank has 1", "single value");
+  });
+  options.sync_norm = true;
+  as_ranks(2, [&](ranks::World& world) { trainer_of(options, world); });
+}
+
 TEST(LinetRanks, RefuseABatchThatDoesNotDivide) {
   LinetConfig options = shared_options();
   options.batch = 10;
