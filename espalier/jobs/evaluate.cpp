@@ -1,13 +1,16 @@
 #include "espalier/jobs/evaluate.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
+#include "espalier/core/byte_stream.h"
 #include "espalier/core/error.h"
 #include "espalier/core/sign_flip.h"
 #include "espalier/core/text/list.h"
@@ -73,14 +76,43 @@ void check_keep(const std::string& keep) {
     fail_usage("--keep {}: exists and is no empty folder; give another name", keep);
 }
 
-// Keeps the best network of an episode, by validation; lanes that were lost are left out.
+// What a rank sends of a network: its seeds and tensors; rank 0 knows the rest.
+template <class Stream>
+void visit_network(Stream& stream, grow::GrownNetwork& network) {
+  stream.each(network.description.seeds, [&](grow::SeedDescription& seed) {
+    stream.text(seed.slot);
+    stream.text(seed.blueprint);
+    stream.plain(seed.state);
+  });
+  std::vector<std::pair<std::string, at::Tensor>> tensors(network.tensors.begin(), network.tensors.end());
+  stream.each(tensors, [&](std::pair<std::string, at::Tensor>& named) {
+    auto& [name, tensor] = named;
+    std::vector<int64_t> sizes;
+    std::vector<float> values;
+    if constexpr (!Stream::kReads) {
+      const at::Tensor dense = tensor.reshape({-1});
+      sizes = tensor.sizes().vec();
+      values.assign(dense.const_data_ptr<float>(), dense.const_data_ptr<float>() + dense.numel());
+    }
+    stream.text(name);
+    stream.list(sizes);
+    stream.list(values);
+    if constexpr (Stream::kReads) {
+      tensor = at::tensor(values, at::kFloat).view(sizes);
+      network.tensors[name] = tensor;
+    }
+  });
+}
+
+// Keeps the best network of an episode, by validation; lanes that were lost are left out. Rank 0 has the
+// folder, wherever the network is.
 class Keeper {
  public:
   Keeper(const EvaluateConfig& options, train::PopulationTrainer& environments,
          const data::ResidentDataset& dataset)
       : folder_(options.keep), environments_(environments) {
     if (folder_.empty()) return;
-    run::make_folder(folder_);
+    if (environments.world().leads()) run::make_folder(folder_);
     described_ = described_network(options.population, dataset, "espalier evaluate");
   }
 
@@ -93,21 +125,45 @@ class Keeper {
       if (lane.outcome == train::LaneOutcome::kTrained &&
           (best == nullptr || lane.validated.accuracy > best->validated.accuracy))
         best = &lane;
-    if (best == nullptr) return;
-    const auto shards = static_cast<int64_t>(environments_.num_shards());
-    grow::NetworkDescription described = described_;
-    described.origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
-    described.origin.epoch = last.epoch;
-    described.origin.validation_accuracy = best->validated.accuracy;
-    described.origin.test_accuracy = tested[static_cast<size_t>(best->lane)].accuracy;
-    grow::Population& population = environments_.population(static_cast<size_t>(best->lane % shards));
-    export_network(grow::network_of(population, best->lane / shards, described),
-                   folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name),
-                                         episode + 1, best->lane),
-                   population.blueprints());
+    int64_t chosen = best == nullptr ? -1 : best->lane;  // rank 0 sees all lanes
+    environments_.world().broadcast(std::as_writable_bytes(std::span(&chosen, 1)));
+    if (chosen < 0) return;
+    grow::GrownNetwork network = brought(chosen);
+    if (!environments_.world().leads()) return;
+    grow::NetworkOrigin& origin = network.description.origin;
+    origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
+    origin.lane = chosen;
+    origin.epoch = last.epoch;
+    origin.validation_accuracy = best->validated.accuracy;
+    origin.test_accuracy = tested[static_cast<size_t>(chosen)].accuracy;
+    export_network(
+        network,
+        folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, chosen),
+        environments_.population(0).blueprints());
   }
 
  private:
+  // The network of a lane, at rank 0.
+  grow::GrownNetwork brought(int64_t env) {
+    ranks::World& world = environments_.world();
+    grow::GrownNetwork network{.description = described_};
+    ByteWriter writer;
+    for (size_t s = 0; s < environments_.num_shards(); ++s) {
+      const std::vector<int64_t>& envs = environments_.shard(s).setup().envs;
+      const auto found = std::ranges::find(envs, env);
+      if (found == envs.end()) continue;
+      network = grow::network_of(environments_.population(s), found - envs.begin(), described_);
+      if (!world.leads()) visit_network(writer, network);
+    }
+    if (world.is_alone()) return network;
+    for (const ranks::Bytes& bytes : world.gather(std::span<const std::byte>(writer.bytes())))
+      if (!bytes.empty()) {
+        ByteReader reader(bytes);
+        visit_network(reader, network);
+      }
+    return network;
+  }
+
   std::filesystem::path folder_;
   train::PopulationTrainer& environments_;
   grow::NetworkDescription described_;
@@ -254,13 +310,10 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   EvaluateConfig options = job.evaluate;
   options.population = train::placed(options.population, world);
   const EvaluateEvents events = world.leads() ? told : EvaluateEvents{};
-  if (!world.is_alone() && !options.keep.empty())
-    fail_usage("--keep {}: networks are kept by a comparison in one process, and this one has {} ranks",
-               options.keep, world.size());
   // Before any data is read. Two of one name could not be told apart in the run's lines.
   split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
   check_controllers(options);
-  check_keep(options.keep);
+  if (world.leads()) check_keep(options.keep);  // the others may not see it
   run::Run run(job.run, "evaluate", job.recorded, events.run, world);
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);

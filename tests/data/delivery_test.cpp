@@ -82,6 +82,38 @@ TEST(BatchDelivery, DeliversTheSameBatchesMadeAheadOrInTheStep) {
   }
 }
 
+// Parts of a batch: of 6 samples, over three processes.
+TEST(BatchDelivery, DeliversPartsThatMakeUpTheBatchOfOneProcess) {
+  const auto dataset = testing::resident(two_fields());
+  const auto served = [&](int64_t batch) {
+    const PlanOptions plan{.kind = PlanKind::kOwn, .batch_size_per_env = batch, .seed = 4};
+    return GatherIterator(IteratorOptions::training(plan, at::kFloat), {dataset}, Split::kTrain);
+  };
+  const GatherIterator whole = served(6), part = served(2);
+  const int64_t num_batches = part.length() / 3;
+  ASSERT_EQ(num_batches, whole.length());
+  for (const Ahead ahead : {Ahead::kFromHostMemory, Ahead::kAlways}) {
+    BatchDelivery one(whole.gather_call(0), {.fields = {0, 1}, .num_batches = num_batches, .ahead = ahead});
+    std::vector<std::unique_ptr<BatchDelivery>> parts;
+    for (const int64_t number : {0, 1, 2})
+      parts.push_back(std::make_unique<BatchDelivery>(
+          part.gather_call(0),
+          DeliveryOptions{
+              .fields = {0, 1}, .num_batches = num_batches, .ahead = ahead, .num_parts = 3, .part = number}));
+    // From the middle of an epoch into the next one.
+    one.move_to(5, num_batches - 2);
+    for (const auto& each : parts) each->move_to(5, num_batches - 2);
+    for (int64_t batch = 0; batch < 4; ++batch) {
+      const std::vector<at::Tensor> want = step(one);
+      const std::vector<at::Tensor> a = step(*parts[0]), b = step(*parts[1]), c = step(*parts[2]);
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_TRUE(at::equal(at::cat({a[i], b[i], c[i]}, 1), want[i]))
+            << "batch " << batch << ", tensor " << i;
+    }
+    for (const auto& each : parts) EXPECT_TRUE(at::equal(each->position(), one.position()));
+  }
+}
+
 TEST(BatchDelivery, DeliversWhatTheIteratorServes) {
   const auto dataset = testing::resident(two_fields());
   GatherIterator iterator = iterator_over(dataset, "cpu");

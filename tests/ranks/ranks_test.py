@@ -3,6 +3,7 @@
 Ranks are started as a launcher would, by their environment; torchrun itself where restarts are its matter.
 """
 
+import array
 import json
 import os
 import random
@@ -30,6 +31,11 @@ DATA = ["--synthetic-train", "120", "--synthetic-test", "40", "--synthetic-size"
 POPULATION = ["train", "population", *DATA, "--batch", "12", "--controller", "random", "--embargo", "1", "--gate-training-steps", "1"]
 PPO = ["train", "ppo", *DATA, "--envs", "4", "--batch-per-env", "10", "--episode-length", "5", "--encoder-size", "8",
        "--hidden-size", "8"]
+# All that is drawn, and all that depends on a whole batch, is switched on. SGD: AdamW divides by the size of gradients, and makes as much
+# of one that is all rounding as of any other.
+LINET = ["train", "linet", "--synthetic-train", "50", "--synthetic-test", "20", "--synthetic-size", "32x32", "--crop-pad", "1", "--threads", "1",
+         "--device", "cpu", "--width", "0.0625", "--batch", "8", "--optimizer", "sgd", "--learning-rate", "0.02", "--modality-dropout", "0.4",
+         "--modality-ramp", "0", "--dropout", "0.2", "--balance", "0.05", "--clip", "1"]
 
 
 def free_port():
@@ -96,6 +102,29 @@ def must_be_alike(folder, expected):
             keys = [key for key in {*one, *other} if one.get(key) != other.get(key)]
             raise AssertionError(f"{folder.name}: {what}: {[(key, one.get(key), other.get(key)) for key in sorted(keys)[:5]]}")
         assert one == other, f"{folder.name}: {what} differ"
+
+
+def tensors_in(data):
+    """The f32 and f64 tensors of a safetensors file, by name."""
+    length = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:length])
+    types = {"F32": "f", "F64": "d"}
+    return {name: array.array(types[entry["dtype"]], data[length + entry["data_offsets"][0]:length + entry["data_offsets"][1]])
+            for name, entry in header.items() if name != "__metadata__" and entry["dtype"] in types}
+
+
+def distance(one, other):
+    """Between two runs of one network: the largest difference in a tensor of the network, beside that tensor's largest value, and the
+    largest in a line, beside the number there."""
+    weights, others = tensors_in(one[3]), tensors_in(other[3])
+    assert weights.keys() == others.keys()
+    apart = max(max(abs(x - y) for x, y in zip(values, others[name])) / max(map(abs, values))
+                for name, values in weights.items() if name.startswith("network.") and any(values))
+    assert len(one[0]) == len(other[0])
+    for line, wanted in zip(one[0], other[0]):
+        assert line.keys() == wanted.keys()
+        apart = max([apart] + [abs(line[key] - wanted[key]) / max(abs(wanted[key]), 1e-3) for key in line if isinstance(wanted[key], float)])
+    return apart
 
 
 def wait_for_lines(ranks, run_dir, count):
@@ -183,12 +212,75 @@ def weights_in(path):
 
 
 def comparisons_are_the_same_over_ranks(folder):
-    job = ["evaluate", *DATA, "--controllers", "none,random", "--envs", 3, "--batch-per-env", 10, "--episode-length", 4, "--episodes", 1]
-    alone(*job, "--devices", "cpu", "--run-dir", folder / "one")
-    Ranks(2, *job, "--devices", "cpu", "--run-dir", folder / "two").must_succeed()
+    """The lines, and the networks that are kept, byte for byte."""
+    job = ["evaluate", *DATA, "--controllers", "none,random", "--envs", 3, "--batch-per-env", 10, "--episode-length", 8, "--episodes", 2,
+           "--embargo", 1, "--gate-training-steps", 1, "--seed", 7]
+    alone(*job, "--devices", "cpu", "--run-dir", folder / "one", "--keep", folder / "kept_by_one")
+    Ranks(2, *job, "--devices", "cpu", "--run-dir", folder / "two", "--keep", folder / "kept_by_two").must_succeed()
     one, two = ([without_times(json.loads(line)) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
                 for name in ("one", "two"))
     assert one == two, "the lines differ"
+    kept, again = ({path.name: path.read_bytes() for path in (folder / name).iterdir()} for name in ("kept_by_one", "kept_by_two"))
+    assert kept == again, f"the networks differ: {[name for name in {*kept, *again} if kept.get(name) != again.get(name)]}"
+    lanes = {int(name.split("_lane")[1].split(".")[0]) for name in kept}
+    assert len(kept) == 8 and lanes == {0, 1}, f"this would show little: not of both ranks, but of {lanes}"
+    assert any(b".seed." in data for name, data in kept.items() if "lane1" in name), "nothing grew at the other rank: this would show little"
+
+
+def a_linet_is_trained_by_ranks_together(folder):
+    """With --sync-norm 2 and 4 ranks come to the network of one process, but for roundings, and no further from it than that process
+    comes in another memory format, which rounds otherwise. Stopped by a signal to one rank: the same ranks go on exactly, one process
+    but for roundings."""
+    job = [*LINET, "--epochs", 2, "--sync-norm"]
+    alone(*job, "--run-dir", folder / "one")
+    one = results(folder / "one")
+    alone(*job, "--run-dir", folder / "contiguous", "--memory-format", "contiguous")
+    rounding = distance(results(folder / "contiguous"), one)
+    assert 0 < rounding < 1e-3, rounding
+
+    def must_be_near(name):
+        apart = distance(results(folder / name), one)
+        print(f"  {name}: {apart:.1e} from one process; another memory format: {rounding:.1e}")
+        assert apart <= 4 * rounding, f"{name}: {apart} from one process, where roundings make {rounding}"
+
+    for size in (2, 4):
+        ended = Ranks(size, *job, "--run-dir", folder / f"of_{size}").must_succeed()
+        assert "test accuracy" in ended[0][0] and ended[1][0] == "", "rank 0 speaks, and nobody else"
+        must_be_near(f"of_{size}")
+    assert json.loads((folder / "of_2" / "environment.json").read_text())["ranks"] == 2
+    assert json.loads((folder / "of_2" / "metrics.jsonl").read_text().splitlines()[0])["time/rank_bytes"] > 0
+
+    stopped = Ranks(2, *job, "--run-dir", folder / "stopped", "--checkpoint-minutes", 0)
+    wait_for_lines(stopped, folder / "stopped", 1)
+    stopped.processes[1].send_signal(signal.SIGTERM)
+    for rank, (_, errors, code) in stopped.wait(60).items():
+        assert code == 143, f"rank {rank}: exit {code}: {errors}"
+    shutil.copytree(folder / "stopped", folder / "on_by_one")
+    alone(*job, "--run-dir", folder / "on_by_one")
+    must_be_near("on_by_one")
+    Ranks(2, *job, "--run-dir", folder / "stopped").must_succeed()
+    must_be_alike(folder / "stopped", results(folder / "of_2"))
+
+
+def a_rank_of_a_linet_is_killed(folder):
+    """kill -9 of a rank in the middle of a step, with norms of each rank's own; the same command goes on. A batch that does not divide is
+    refused."""
+    job = [*LINET, "--epochs", 100000, "--run-dir", folder / "run", "--checkpoint-minutes", 0, "--rank-limit", LIMIT]
+    ranks = Ranks(2, *job)
+    wait_for_lines(ranks, folder / "run", 1)
+    lost = RANDOM.randrange(2)
+    time.sleep(RANDOM.uniform(0, 0.3))
+    ranks.processes[lost].kill()
+    took = must_name(ranks, lost, time.monotonic(), folder)
+    print(f"  rank {lost} killed: noticed in {took:.1f} s")
+    resumed = Ranks(2, *job)
+    wait_for_sessions(resumed, folder / "run", 2)
+    resumed.processes[0].send_signal(signal.SIGTERM)
+    for rank, (_, errors, code) in resumed.wait(60).items():
+        assert code == 143, f"rank {rank}: exit {code}: {errors}"
+    odd = Ranks(2, *LINET, "--batch", 7, "--run-dir", folder / "odd").wait(60)
+    said = [the_error(errors) for _, errors, code in odd.values() if "--batch 7" in errors]
+    assert said and "multiple of 2" in said[0], odd
 
 
 def endless(folder, size=2, lanes=4):
@@ -359,7 +451,7 @@ def main():
     print(f"seed {SEED}")
     for drill in (launchers_are_understood, the_library_is_found, lanes_do_not_feel_where_they_run, one_pass_is_shared_out_over_all_ranks,
                   resumed_with_another_number_of_ranks, a_policy_learns_the_same_over_ranks, comparisons_are_the_same_over_ranks,
-                  a_rank_is_killed, a_rank_is_stopped, ranks_that_do_not_meet, ranks_that_differ, torchrun_restarts):
+                  a_linet_is_trained_by_ranks_together, a_rank_of_a_linet_is_killed, a_rank_is_killed, a_rank_is_stopped, ranks_that_do_not_meet, ranks_that_differ, torchrun_restarts):
         if wanted and drill.__name__ not in wanted:
             continue
         began = time.monotonic()

@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -37,8 +38,9 @@ class Meeting {
       round_ += 1;
       changed_.notify_all();
     } else {
-      changed_.wait(lock, [&] { return round_ != round || is_over_; });
-      if (round_ == round) throw std::runtime_error("another rank failed");
+      // Ranks that came to different decisions would wait for each other for ever.
+      changed_.wait_for(lock, std::chrono::seconds(60), [&] { return round_ != round || is_over_; });
+      if (round_ == round) throw std::runtime_error("another rank failed, or did not come");
     }
     return all_;
   }

@@ -215,7 +215,7 @@ LinetTrainer::LinetTrainer(const LinetConfig& options, std::shared_ptr<const dat
   // What a norm sees: the whole batch, or each rank's part by itself.
   linet::Linet::check_training(
       shape, options.sync_norm ? options.batch : of_rank(options, world).batch, field.height, field.width,
-      world.is_alone() || options.sync_norm ? "--batch" : "a rank's part of --batch:");
+      world.is_alone() || options.sync_norm ? "--batch" : "--batch, of which a rank has");
   net_ = std::make_unique<linet::Linet>(shape, tensors, compute_);
   if (!options.weights.empty()) linet::load_stream_weights(read_tensors(options.weights), *net_);
   if (options.monitor) monitor_ = std::make_unique<linet::StreamMonitor>(shape, tensors);

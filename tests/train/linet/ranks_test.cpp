@@ -175,21 +175,36 @@ TEST(LinetRanks, HaveTheSameBitsAfterEveryEpoch) {
   }
 }
 
+// Its loss alone, whose gradients are finite: that much every rank must hear of.
 TEST(LinetRanks, LeaveOutAStepThatIsNotFiniteAtOneOfThem) {
   as_ranks(2, [&](ranks::World& world) {
     const auto trainer = trainer_of(shared_options(), world);
     if (!world.leads())
       for (const linet::StreamTensor& tensor : trainer->net().stream_tensors())
-        if (tensor.name == "fc.bias") tensor.value().fill_(std::numeric_limits<float>::quiet_NaN());
+        if (tensor.name == "fc.bias")  // all classes but one are impossible
+          tensor.value()
+              .narrow(0, 1, tensor.value().size(0) - 1)
+              .fill_(-std::numeric_limits<float>::infinity());
     const auto before = copy_of(trainer->net());
     trainer->step().begin_epoch(0);
     trainer->step().run();
     for (const linet::StreamTensor& tensor : trainer->net().stream_tensors()) {
-      if (!tensor.parameter || tensor.name == "fc.bias") continue;
+      if (!tensor.parameter) continue;
       EXPECT_TRUE(at::equal(tensor.value(), before.at(tensor.name))) << tensor.name;
+      EXPECT_TRUE(tensor.gradient().isfinite().all().item<bool>()) << tensor.name;
     }
     EXPECT_EQ(trainer->step().metrics().non_finite, 1);
   });
+}
+
+TEST(LinetRanks, RefuseAPartThatNormsCannotBeTrainedOn) {
+  LinetConfig options = shared_options();
+  options.batch = 2;
+  as_ranks(2, [&](ranks::World& world) {
+    EXPECT_ERROR(trainer_of(options, world), UsageError, "--batch, of which a rank has 1", "single value");
+  });
+  options.sync_norm = true;
+  as_ranks(2, [&](ranks::World& world) { trainer_of(options, world); });
 }
 
 TEST(LinetRanks, RefuseABatchThatDoesNotDivide) {

@@ -1,0 +1,54 @@
+#include "espalier/ranks/world.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/support/message.h"
+#include "tests/support/thread_ranks.h"
+
+namespace espalier::ranks {
+namespace {
+
+using testing::as_ranks;
+
+TEST(WorldTensors, AreAddedUpAtOnceOrWhileOtherWorkIsDone) {
+  as_ranks(3, [](World& world) {
+    const at::Tensor values = at::full({2, 3}, static_cast<double>(world.rank() + 1), at::kDouble);
+    world.sum_(values);
+    EXPECT_TRUE(at::equal(values, at::full({2, 3}, 6.0, at::kDouble)));
+    const at::Tensor first = at::ones({4}), second = at::ones({5});
+    const auto wait_for_first = world.begin_sum_(first), wait_for_second = world.begin_sum_(second);
+    wait_for_second();
+    wait_for_first();
+    EXPECT_TRUE(at::equal(first, at::full({4}, 3.0f)));
+    EXPECT_TRUE(at::equal(second, at::full({5}, 3.0f)));
+    // Twice round a ring of three, sent and received: 4 * 2/3 of each tensor.
+    EXPECT_EQ(world.bytes_moved(), 4 * 48 * 2 / 3 + 4 * 16 * 2 / 3 + 4 * 20 * 2 / 3);
+    world.sum_(at::empty({0}));
+  });
+}
+
+TEST(WorldTensors, BecomeThoseOfRankZero) {
+  as_ranks(2, [](World& world) {
+    const at::Tensor values = at::full({3}, 5 + world.rank(), at::kLong);
+    world.broadcast_(values);
+    EXPECT_TRUE(at::equal(values, at::full({3}, 5, at::kLong)));
+  });
+}
+
+TEST(WorldTensors, AreRefusedWhereTheyAreNotDense) {
+  as_ranks(
+      2, [](World& world) { EXPECT_ERROR(world.sum_(at::ones({2, 2}).t()), c10::Error, "World", "dense"); });
+}
+
+TEST(WorldTensors, OfOneRankStayAsTheyAre) {
+  const at::Tensor values = at::ones({2});
+  World::alone().sum_(values);
+  World::alone().begin_sum_(values)();
+  World::alone().broadcast_(values);
+  EXPECT_TRUE(at::equal(values, at::ones({2})));
+  EXPECT_EQ(World::alone().bytes_moved(), 0);
+}
+
+}  // namespace
+}  // namespace espalier::ranks
