@@ -51,12 +51,13 @@ TEST(GradientExchange, SendsBucketsWhileTheBackwardPassGoesOn) {
 
 TEST(GradientExchange, TakesNothingAlongOnceItIsGone) {
   as_ranks(2, [](ranks::World& world) {
-    lanes::LaneParameter parameter({1, 2}, at::TensorOptions(at::kFloat), at::kFloat);
+    // Larger than a bucket, which would leave at once.
+    lanes::LaneParameter parameter({1, 2 * kLarge}, at::TensorOptions(at::kFloat), at::kFloat);
     { const GradientExchange exchange(world, {&parameter}); }
     const int64_t before = world.bytes_moved();
     lanes::lane_backward(parameter.value().sum().view({1}), {&parameter});
     EXPECT_EQ(world.bytes_moved(), before);
-    EXPECT_TRUE(at::equal(parameter.gradient(), at::ones({1, 2})));
+    EXPECT_TRUE(at::equal(parameter.gradient(), at::ones({1, 2 * kLarge})));
   });
 }
 
