@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <sstream>
 
 #include "bench/gather_bench.h"
 #include "bench/growing_bench.h"
@@ -48,23 +49,30 @@ struct Sizes {
   GatherBenchOptions gather;
 };
 
+// Flags as one types them, and the data, whose name may have spaces.
+Words flags_of(const std::string& text, const std::string& data) {
+  std::istringstream in(text);
+  Words flags{std::istream_iterator<std::string>(in), {}};
+  flags.insert(flags.end(), {"--data", data});
+  return flags;
+}
+
 Sizes gpu_sizes(const std::string& data) {
-  const Words common{"--host", "cifar_baseline",   "--data", data, "--synthetic-train",
-                     "50000",  "--synthetic-test", "10000"};
-  const auto with = [&](Words flags) {
-    flags.insert(flags.begin(), common.begin(), common.end());
-    return flags;
-  };
-  const auto round_of = [&](const char* lanes) {
-    return with({"--slots", "r0c0,r0c1,r0c2", "--max-seeds", "3", "--batch", "512", "--rounds", "8",
-                 "--episode-length", "12", "--lanes", lanes});
+  const std::string common = "--host cifar_baseline --synthetic-train 50000 --synthetic-test 10000 ";
+  const auto round_of = [&](int lanes) {
+    return flags_of(common + fmt::format("--slots r0c0,r0c1,r0c2 --max-seeds 3 --batch 512 --rounds 8 "
+                                         "--episode-length 12 --lanes {}",
+                                         lanes),
+                    data);
   };
   Sizes sizes;
-  sizes.ppo = {{"PPO episode", "32 networks x 40 steps, split, batch 64",
-                with({"--plan", "split", "--batch", "64", "--validation", "2000", "--rounds", "6",
-                      "--episode-length", "40", "--lanes", "32"})},
-               {"PPO round", "8 networks x 12 steps", round_of("8")},
-               {"PPO round", "32 networks x 12 steps", round_of("32")}};
+  sizes.ppo = {
+      {"PPO episode", "32 networks x 40 steps, split, batch 64",
+       flags_of(
+           common + "--plan split --batch 64 --validation 2000 --rounds 6 --episode-length 40 --lanes 32",
+           data)},
+      {"PPO round", "8 networks x 12 steps", round_of(8)},
+      {"PPO round", "32 networks x 12 steps", round_of(32)}};
   sizes.populations = {{128, 64, 8}, {8, 512, 32}, {128, 64, 32}, {1, 64, 8}};
   sizes.gather.lanes = 8;
   sizes.gather.batch = 512;
@@ -72,37 +80,17 @@ Sizes gpu_sizes(const std::string& data) {
 }
 
 Sizes cpu_sizes(const std::string& data, bool smoke) {
-  const auto flags_of = [&](const char* lanes, const char* steps) {
-    return Words{"--host",
-                 "tiny",
-                 "--data",
-                 data,
-                 "--synthetic-size",
-                 smoke ? "8x8" : "16x16",
-                 "--synthetic-train",
-                 smoke ? "80" : "1500",
-                 "--synthetic-test",
-                 "40",
-                 "--plan",
-                 "split",
-                 "--batch",
-                 smoke ? "10" : "32",
-                 "--validation",
-                 smoke ? "20" : "200",
-                 "--batches-per-step",
-                 smoke ? "2" : "10",
-                 "--crop-pad",
-                 "1",
-                 "--encoder-size",
-                 "32",
-                 "--hidden-size",
-                 "32",
-                 "--rounds",
-                 smoke ? "2" : "5",
-                 "--episode-length",
-                 steps,
-                 "--lanes",
-                 lanes};
+  const std::string common =
+      smoke
+          ? "--host tiny --synthetic-size 8x8 --synthetic-train 80 --synthetic-test 40 --plan split --batch "
+            "10 "
+            "--validation 20 --batches-per-step 2 --crop-pad 1 --encoder-size 32 --hidden-size 32 --rounds 2 "
+          : "--host tiny --synthetic-size 16x16 --synthetic-train 1500 --synthetic-test 40 --plan split "
+            "--batch 32 "
+            "--validation 200 --batches-per-step 10 --crop-pad 1 --encoder-size 32 --hidden-size 32 --rounds "
+            "5 ";
+  const auto episode_of = [&](int lanes, int steps) {
+    return flags_of(common + fmt::format("--lanes {} --episode-length {}", lanes, steps), data);
   };
   Sizes sizes;
   sizes.growing.lanes = 4;
@@ -110,9 +98,9 @@ Sizes cpu_sizes(const std::string& data, bool smoke) {
   sizes.growing.seeds = 9;
   sizes.growing.steps = 20;
   sizes.growing.validation = 200;
-  sizes.ppo = {{"PPO episode", "4 networks x 8 steps, host tiny", flags_of("4", "8")},
-               {"PPO round", "2 networks x 4 steps, host tiny", flags_of("2", "4")},
-               {"PPO round", "4 networks x 4 steps, host tiny", flags_of("4", "4")}};
+  sizes.ppo = {{"PPO episode", "4 networks x 8 steps, host tiny", episode_of(4, 8)},
+               {"PPO round", "2 networks x 4 steps, host tiny", episode_of(2, 4)},
+               {"PPO round", "4 networks x 4 steps, host tiny", episode_of(4, 4)}};
   sizes.populations = {{8, 64, 8}, {2, 64, 32}, {8, 16, 32}, {1, 64, 8}};
   sizes.linet.width = 0.25;
   sizes.linet.batch = 2;
