@@ -72,9 +72,9 @@ def enter(launch, arguments):
 
 
 def main():
-    # Before torch is loaded: threads that wait must not spin, and what c10d logs is said in our own sentences.
-    if "GOMP_SPINCOUNT" not in os.environ:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Before torch is loaded: threads that wait spin for a moment alone, and what c10d logs is said in our own sentences.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as espalier/core/machine/brief_waiting.h does
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = enter(launch_in(), sys.argv[1:])

@@ -118,9 +118,10 @@ class Threads(Case):
         self.run_well("train", "host", "--resume", "run", "--no-tui")
         self.assert_refused(["train", "host", "--resume", "run", "--no-tui", "--threads", "1"], "threads was 2, now 1")
 
-    def test_of_openmp_wait_passively_unless_the_user_says_how(self):
+    def test_of_openmp_wait_briefly_unless_the_user_says_how(self):
         small = ["doctor", "--run-dir", self.folder, "--disk-size", "1MiB"]
-        self.assertRegex(self.run_well(*small, OMP_WAIT_POLICY=None), r"ok +openmp +OMP_WAIT_POLICY=passive")
+        self.assertRegex(self.run_well(*small, OMP_WAIT_POLICY=None), r"ok +openmp +GOMP_SPINCOUNT=10000")
+        self.assertRegex(self.run_well(*small, OMP_WAIT_POLICY="passive"), r"ok +openmp +OMP_WAIT_POLICY=passive")
         self.assertRegex(self.run_well(*small, OMP_WAIT_POLICY="active"), r"note +openmp +OMP_WAIT_POLICY=active.*spin")
         said = self.run_well(*small, OMP_WAIT_POLICY=None, GOMP_SPINCOUNT="7")
         self.assertRegex(said, r"ok +openmp +GOMP_SPINCOUNT=7")

@@ -221,7 +221,7 @@ Check check_openmp() {
     check.health = Health::kNote;
     check.remedy =
         "idle threads spin, and take the cores from whatever else runs: unset OMP_WAIT_POLICY, and the "
-        "program lets them sleep";
+        "program lets them sleep soon";
   }
   return check;
 }
