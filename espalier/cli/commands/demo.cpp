@@ -44,7 +44,7 @@ int demo(const DemoFlags& flags, Context& context) {
     fmt::print(
         "{} networks of {} parameters learn ten shapes from {} small pictures: first as they are, then "
         "while\n"
-        "they may grow. Same first weights, same pictures in the same order. About two minutes on two "
+        "they may grow. Same first weights, same pictures in the same order. About a minute on two "
         "cores.\n",
         networks.lanes, host, networks.source.synthetic_train - networks.resident.validation);
     std::fflush(stdout);
@@ -74,7 +74,7 @@ int demo(const DemoFlags& flags, Context& context) {
 void add_demo_command(CLI::App& app, Context& context) {
   add_job<DemoFlags>(app, context,
                      {.name = "demo",
-                      .summary = "small networks with and without growth, side by side, in about two minutes",
+                      .summary = "small networks with and without growth, side by side, in about a minute",
                       .examples = "  espalier demo\n"
                                   "  espalier evaluate --config-json runs/latest/config.json --episodes 4"},
                      demo);
