@@ -93,7 +93,7 @@ void measure_population(const PopulationBenchOptions& options, const MachineRate
   for (const Shape& shape : shapes) {
     time_shape(shape, options, dataset, name, rates, report);
     if (!options.peers) continue;
-    // Of 16 bits peers know bf16.
+    // The only 16-bit type that peers know is bf16.
     const bool is_full = train::precision_type(options.precision, device) == at::kFloat;
     const ScratchFolder scratch("", "population");
     const std::string first_step = (scratch.path() / "first_step.safetensors").string();

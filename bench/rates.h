@@ -10,8 +10,8 @@
 namespace espalier::bench {
 
 struct MachineRates {
-  double copy_bytes_per_us = 0;     // of one large copy; what it reads and what it writes both count
-  double product_flops_per_us = 0;  // of one large product; a multiplication and an addition are two
+  double copy_bytes_per_us = 0;     // one large copy; what it reads and what it writes both count
+  double product_flops_per_us = 0;  // one large product; a multiplication and an addition are two
   std::string product_type;         // what was multiplied: "bf16"
   std::string sizes;                // what was copied and multiplied, in words
 

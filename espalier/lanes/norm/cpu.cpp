@@ -19,7 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kPartValues = 1 << 15;  // of whole samples: work that is worth a thread's while
+constexpr int64_t kPartValues = 1 << 15;  // in whole samples: work that is worth a thread's while
 constexpr int64_t kPeriodValues = 256;    // at least, where there are fewer channels
 
 struct Sizes {
