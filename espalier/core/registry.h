@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "espalier/core/error.h"
+#include "espalier/core/text/utf8.h"
 
 namespace espalier {
 
@@ -40,7 +41,7 @@ class Registry {
   // Refuses an unknown name, with the list.
   const Entry& at(std::string_view name) const {
     if (const Entry* const found = find(name)) return *found;
-    fail_usage("{}: want one of {}, got '{}'", what_, fmt::join(names(), ", "), name);
+    fail_usage("{}: want one of {}, got '{}'", what_, fmt::join(names(), ", "), on_one_line(name));
   }
 
   std::vector<std::string_view> names() const {

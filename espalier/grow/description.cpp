@@ -10,6 +10,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/seed_state_json.h"
 #include "espalier/core/text/json_fields.h"
+#include "espalier/core/text/utf8.h"
 
 namespace espalier::grow {
 namespace {
@@ -73,16 +74,15 @@ SeedDescription seed_from(const Json& json, std::string_view where) {
   try {
     state.get_to(seed.state);
   } catch (const nlohmann::json::exception&) {
-    fail("{}: the state of the seed in slot '{}' is damaged", where, seed.slot);
+    fail("{}: the state of the seed in slot {} is damaged", where, in_quotes(seed.slot));
   } catch (const std::invalid_argument&) {
-    fail("{}: the state of the seed in slot '{}' is damaged", where, seed.slot);
+    fail("{}: the state of the seed in slot {} is damaged", where, in_quotes(seed.slot));
   }
   if (const auto fault = fault_in(seed.state))
-    fail("{}: the state of the seed in slot '{}' is damaged: {}", where, seed.slot, *fault);
+    fail("{}: the state of the seed in slot {} is damaged: {}", where, in_quotes(seed.slot), *fault);
   if (!holds_seed(seed.state.stage) || seed.slot.empty() || seed.blueprint.empty())
-    fail(
-        "{}: 'seeds': want a slot, a blueprint and a stage with a seed, got '{}', '{}' and {}; it is damaged",
-        where, seed.slot, seed.blueprint, name_of(seed.state.stage));
+    fail("{}: 'seeds': want a slot, a blueprint and a stage with a seed, got {}, {} and {}; it is damaged",
+         where, in_quotes(seed.slot), in_quotes(seed.blueprint), name_of(seed.state.stage));
   return seed;
 }
 
@@ -143,7 +143,7 @@ NetworkDescription network_from_json(const Json& json, std::string_view where) {
     network.seeds.push_back(seed_from(seed, where));
     const std::string& slot = network.seeds.back().slot;
     if (std::ranges::count(network.seeds, slot, &SeedDescription::slot) > 1)
-      fail("{}: 'seeds': slot '{}' stands there twice; it is damaged", where, slot);
+      fail("{}: 'seeds': slot {} stands there twice; it is damaged", where, in_quotes(slot));
   }
   const Json from = object_field(json, "origin", where);
   network.origin = {.run = text_field(from, "run", "", where),

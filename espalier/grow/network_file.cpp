@@ -6,6 +6,7 @@
 #include <set>
 
 #include "espalier/core/error.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/tensor/tensor_file.h"
 
 namespace espalier::grow {
@@ -27,7 +28,7 @@ bool is_gate(const std::string& value, const SeedDescription& seed) {
 
 // Where it comes from, for messages.
 std::string called(const NetworkDescription& network) {
-  return fmt::format("the network of lane {} of '{}'", network.origin.lane, network.origin.run);
+  return fmt::format("the network of lane {} of '{}'", network.origin.lane, on_one_line(network.origin.run));
 }
 
 }  // namespace
@@ -80,8 +81,8 @@ GrownNetwork read_network(const std::string& path) {
   GrownNetwork network{.description = network_description(file.metadata, path)};
   for (const auto& [name, tensor] : file.tensors)
     if (tensor.scalar_type() != at::kFloat)
-      fail("'{}': tensor '{}': want float32, got {}; the file is damaged, or of another program", path, name,
-           c10::toString(tensor.scalar_type()));
+      fail("'{}': tensor {}: want float32, got {}; the file is damaged, or of another program", path,
+           in_quotes(name), c10::toString(tensor.scalar_type()));
   network.tensors = std::move(file.tensors);
   return network;
 }
@@ -135,7 +136,8 @@ void write_values(const GrownNetwork& network, Population& population, int64_t l
   }
   for (const auto& [name, tensor] : network.tensors)
     if (!taken.contains(name))
-      fail("{}: tensor '{}' belongs to nothing in it; it is damaged", called(network.description), name);
+      fail("{}: tensor {} belongs to nothing in it; it is damaged", called(network.description),
+           in_quotes(name));
 }
 
 void become(Population& population, const std::vector<GrownNetwork>& networks) {

@@ -13,6 +13,7 @@
 #include "espalier/core/machine/interrupt.h"
 #include "espalier/core/machine/program.h"
 #include "espalier/core/text/json_fields.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/run/earlier.h"
 #include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/fingerprint.h"
@@ -44,7 +45,7 @@ Run::Choices::Made choices_in(const Json& manifest, const std::string& where) {
   const Json chosen = object_field(manifest, "convolutions", where);
   for (const auto& item : chosen.items()) {
     if (!item.value().is_string())
-      fail("{}: convolutions: '{}': want text, got {}", where, item.key(), shown(item.value()));
+      fail("{}: convolutions: {}: want text, got {}", where, in_quotes(item.key()), shown(item.value()));
     made[item.key()] = item.value().get<std::string>();
   }
   return made;

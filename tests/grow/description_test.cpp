@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/error.h"
+#include "espalier/core/seed_state_json.h"
 #include "tests/support/message.h"
 
 namespace espalier::grow {
@@ -96,13 +97,44 @@ TEST(NetworkDescription, RefusesEveryDamageInOneSentence) {
   EXPECT_ERROR(damaged([](Json& json) { json.erase("classes"); }), Error, "'classes'");
   EXPECT_ERROR(damaged([](Json& json) { json["classes"] = Json::array(); }), Error, "'classes'",
                "at least one");
-  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][0].erase("stage"); }), Error, "'r0c0'", "damaged");
-  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][0]["stage"] = "SLEEPING"; }), Error, "'r0c0'",
+  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][0].erase("stage"); }), Error, "\"r0c0\"", "damaged");
+  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][0]["stage"] = "SLEEPING"; }), Error, "\"r0c0\"",
                "damaged");
-  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][0]["amplitude"] = 2; }), Error, "'r0c0'",
+  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][0]["amplitude"] = 2; }), Error, "\"r0c0\"",
                "outside 0 to 1");
-  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][1]["slot"] = "r0c0"; }), Error, "'r0c0'", "twice");
+  EXPECT_ERROR(damaged([](Json& json) { json["seeds"][1]["slot"] = "r0c0"; }), Error, "\"r0c0\"", "twice");
   EXPECT_ERROR(damaged([](Json& json) { json["origin"]["lane"] = "three"; }), Error, "'lane'");
+}
+
+// Names are whatever the file says: none may break a message into lines, or fill a terminal.
+TEST(NetworkDescription, ShowsStrangeNamesOnOneShortLine) {
+  for (const std::string& name : {std::string("a\nb\x1b[2J"), std::string(5000, 'x'), std::string("\x7f")}) {
+    const std::function<void(Json&)> changes[] = {
+        [&](Json& json) {
+          json["seeds"][0]["slot"] = name;
+          json["seeds"][0]["stage"] = "SLEEPING";
+        },
+        [&](Json& json) {
+          json["seeds"][0]["slot"] = name;
+          json["seeds"][0]["amplitude"] = 2;
+        },
+        [&](Json& json) { json["seeds"][0]["slot"] = json["seeds"][1]["slot"] = name; },
+        [&](Json& json) {
+          json["seeds"][0] = Json(SlotState());
+          json["seeds"][0]["slot"] = json["seeds"][0]["blueprint"] = name;
+        },
+    };
+    for (const auto& change : changes) {
+      std::string message = "not refused\n";
+      try {
+        damaged(change);
+      } catch (const Error& error) {
+        message = error.what();
+      }
+      EXPECT_LT(message.size(), 500u) << message;
+      for (const char c : message) EXPECT_TRUE(c >= 0x20 && c != 0x7f) << message;
+    }
+  }
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST(NetworkFile, RefusesWhatIsMissingOfAnotherShapeOrOfNothing) {
   EXPECT_ERROR(become(other, {network}), Error, "'classifier.bias'", "[4]", "[3]");
   network = sound;
   network.tensors["r0c0.seed.more"] = at::zeros({3});
-  EXPECT_ERROR(become(other, {network}), Error, "'r0c0.seed.more'", "belongs to nothing");
+  EXPECT_ERROR(become(other, {network}), Error, "\"r0c0.seed.more\"", "belongs to nothing");
   network = sound;
   network.description.seeds.front().blueprint = "conv_huge";
   EXPECT_ERROR(become(other, {network}), Error, "conv_huge", "conv_heavy");
@@ -144,7 +144,7 @@ TEST(NetworkFile, RefusesTensorsOfAnotherType) {
   GrownNetwork network = networks_of(*population).front();
   network.tensors["classifier.bias"] = at::zeros({4}, at::kLong);
   write_network(folder / "net.safetensors", network);
-  EXPECT_ERROR(read_network(folder / "net.safetensors"), Error, "net.safetensors", "'classifier.bias'",
+  EXPECT_ERROR(read_network(folder / "net.safetensors"), Error, "net.safetensors", "\"classifier.bias\"",
                "float32");
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "espalier/core/error.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/grow/seeds/modules.h"
 #include "espalier/lanes/init.h"
 
@@ -52,7 +53,7 @@ const Blueprint& BlueprintRegistry::at(int32_t index) const {
 int32_t BlueprintRegistry::index_of(std::string_view name) const {
   for (int32_t i = 0; i < size(); ++i)
     if (blueprints_[static_cast<size_t>(i)].name == name) return i;
-  fail_usage("blueprint: want one of {}, got '{}'", fmt::join(names(), ", "), name);
+  fail_usage("blueprint: want one of {}, got '{}'", fmt::join(names(), ", "), on_one_line(name));
 }
 
 std::vector<std::string> BlueprintRegistry::names() const {

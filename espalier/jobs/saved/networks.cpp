@@ -16,6 +16,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/seed_state_json.h"
 #include "espalier/core/text/json_fields.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/jobs/facts/network.h"
 #include "espalier/run/files/checkpoint_folder.h"
 #include "espalier/run/files/packed_metrics.h"
@@ -184,7 +185,7 @@ class NetworkReader {
     for (const TensorEntry& entry : checkpoint_.header.tensors) {
       if (entry.name.starts_with(host)) {
         if (entry.shape.empty() || lane >= entry.shape.front())
-          fail("{}: tensor '{}': want one of every lane; it is damaged", where_, entry.name);
+          fail("{}: tensor {}: want one of every lane; it is damaged", where_, in_quotes(entry.name));
         network.tensors[entry.name.substr(host.size())] = slice_of(entry, lane);
       } else if (entry.name.starts_with(own)) {
         const std::string value = entry.name.substr(own.size());

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "espalier/core/error.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/jobs/saved/recorded_controller.h"
 #include "espalier/run/earlier.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr std::string_view kPrefix = "ppo:";
 
 std::string text_of(const std::vector<std::string>& names) {
-  return fmt::format("{}", fmt::join(names, ","));
+  return on_one_line(fmt::format("{}", fmt::join(names, ",")));
 }
 std::string text_of(int64_t number) {
   return std::to_string(number);
