@@ -24,7 +24,7 @@ class TwoConvs final : public grow::Host {
   at::Tensor forward(const at::Tensor& x, const grow::HostContext& context) override {
     at::Tensor h = first_norm_.forward(first_.forward(enter(x)), context.mode, context.mask,
                                        lanes::Activation::kRelu, lanes::Pooling::k2x2);
-    if (context.growth && context.growth->holds(0)) h = context.growth->grow(0, h);
+    if (context.growth && context.growth->holds(0)) h = context.growth->grow(0, std::move(h));
     h = second_norm_.forward(second_.forward(h), context.mode, context.mask, lanes::Activation::kRelu);
     return classifier_.forward(lanes::lane_global_average_pool(h));
   }

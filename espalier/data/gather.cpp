@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "espalier/core/ignored_label.h"
 #include "espalier/data/gather_arguments.h"
 #if ESPALIER_WITH_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -18,8 +19,6 @@
 
 namespace espalier::data {
 namespace {
-
-constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
 
 const char* plan_name(PlanKind kind) {
   return kind == PlanKind::kSplit ? "split" : kind == PlanKind::kOwn ? "own" : "shared";

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "espalier/core/ignored_label.h"
 #include "espalier/core/random/divisor.h"
 #include "espalier/data/gather_kernel.h"
 
@@ -28,8 +29,7 @@ constexpr int kMaxItems = 16;
 constexpr int64_t kMaxSharedBytes = 227 * 1024;  // that a block may have, on the largest of today's devices
 constexpr int kLineBytes = 16;
 constexpr int kWarp = 32;
-constexpr int kMaxGroupedPixel = 4;      // channels of a pixel that a group may have
-constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
+constexpr int kMaxGroupedPixel = 4;  // channels of a pixel that a group may have
 
 struct Tiling {
   int32_t rows = 0;  // a tile has, the last of a plane maybe fewer

@@ -185,9 +185,10 @@ GrowthReport Population::reset(uint64_t seed) {
   return report;
 }
 
-at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask) {
+at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask,
+                               const lanes::SumOverAll& sum_over_all) {
   mode_ = mode;
-  return host_->forward(x, {.mode = mode, .mask = mask, .growth = this});
+  return host_->forward(x, {.mode = mode, .mask = mask, .growth = this, .sum_over_all = sum_over_all});
 }
 
 HostBranches Population::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots) {
@@ -205,7 +206,7 @@ at::Tensor Population::holders(int64_t slot) const {
   return slots_[static_cast<size_t>(slot)]->holders.device;
 }
 
-at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
+at::Tensor Population::grow(int64_t slot, at::Tensor h) {
   const Slot& here = *slots_[static_cast<size_t>(slot)];
   std::vector<BlendTable> tables;
   here.each_used([&](const SeedStack& stack) {
@@ -215,19 +216,21 @@ at::Tensor Population::grow(int64_t slot, const at::Tensor& h) {
                       .blend_operator = here.blend_operator.device,
                       .isolated = here.isolated.device});
   });
-  const SelectedAll selected = lane_select(h, tables);
+  const at::Device device = h.device();
+  SelectedAll selected = lane_select(h, tables);
+  h.reset();  // from here on its memory is `through` alone
   // Stacks with few entries in use leave most of a device idle: they run side by side.
   std::vector<Grown> grown;
-  Branches branches(h.device(), std::ssize(tables));
+  Branches branches(device, std::ssize(tables));
   here.each_used([&](SeedStack& stack) {
     const at::Tensor& input = selected.inputs[grown.size()];
     branches.run(input, [&] {
       const SeedStack::Output output = stack.forward(input, mode_);
-      grown.push_back({output.seeds, output.gates, tables[grown.size()]});
+      grown.push_back({output.seeds, output.gates, tables[grown.size()], input});
     });
   });
   branches.join();
-  return lane_blend(selected.through, grown);
+  return lane_blend(std::move(selected.through), grown);
 }
 
 std::string Population::signature() const {

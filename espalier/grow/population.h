@@ -95,8 +95,9 @@ class Population final : private SlotGrowth {
   GrowthReport reset(uint64_t seed);
 
   // x [L,B,C,H,W], see lanes/entry.h; mask [L,B] bool or undefined. Returns logits [L,B,num_classes] of the
-  // master type.
-  at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {});
+  // master type. sum_over_all: see HostContext; seeds have no statistics of a batch.
+  at::Tensor forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask = {},
+                     const lanes::SumOverAll& sum_over_all = {});
   // As it is evaluated, and beside it with the seeds of each of these slots left out in all lanes that hold
   // one: what comes before a slot is done once. slots: action indices.
   HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots);
@@ -123,7 +124,7 @@ class Population final : private SlotGrowth {
   struct Slot;
 
   bool holds(int64_t slot) const override;
-  at::Tensor grow(int64_t slot, const at::Tensor& h) override;
+  at::Tensor grow(int64_t slot, at::Tensor h) override;
   at::Tensor holders(int64_t slot) const override;
   SeedStack& stack_of(int64_t slot, int32_t blueprint);
 

@@ -24,6 +24,7 @@
 #include "espalier/train/control/recorded.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/train/population/trainer.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::jobs {
 namespace {
@@ -32,7 +33,7 @@ constexpr std::string_view kControllerFlag = "--controller";
 
 nlohmann::ordered_json environment(const train::PopulationConfig& options,
                                    std::span<const train::DeviceStart> starts,
-                                   train::PopulationTrainer& environments) {
+                                   train::PopulationTrainer& environments, const ranks::World& world) {
   train::Shard& first = environments.shard(0);
   nlohmann::ordered_json devices;
   for (const train::DeviceStart& start : starts)
@@ -41,7 +42,7 @@ nlohmann::ordered_json environment(const train::PopulationConfig& options,
          {"precision", precision_name(train::precision_type(options.precision, start.dataset->device))}});
   const bool is_channels_last = starts.front().dataset->format == MemoryFormat::kChannelsLast;
   return {{"devices", devices},
-          {"ranks", environments.world().size()},
+          {"ranks", world.size()},
           {"threads", at::get_num_threads()},
           {"deterministic", options.deterministic},
           {"graphs", first.step().graphs().is_capturing()},
@@ -105,6 +106,17 @@ void check_recorded(const PopulationJob& job) {
   if (recorded->kind == RecordedName::Kind::kStatic && !job.from.empty())
     fail_usage("--from {}: the networks of {} {} begin with seeds of their own; leave one of the two out",
                job.from, kControllerFlag, name);
+}
+
+// Every rank would plant the same seeds, but gradients of hosts alone are added up.
+void check_does_not_grow(const PopulationJob& job, const ranks::World& batch_world) {
+  if (batch_world.is_alone() || (job.population.controller == "none" && job.from.empty())) return;
+  fail_usage(
+      "{}: {} ranks share every batch of a network that does not grow; start one process, or let ranks share "
+      "lanes out with train population",
+      job.from.empty() ? fmt::format("{} {}", kControllerFlag, job.population.controller)
+                       : fmt::format("--from {}", job.from),
+      batch_world.size());
 }
 
 // Who decides: a controller by rules or from a recording, or a policy, whose state is part of the run's.
@@ -173,34 +185,42 @@ int64_t PopulationResult::best_lane() const {
 
 PopulationResult run_population_job(const PopulationJob& job, const PopulationEvents& told,
                                     ranks::World& world) {
+  const bool shares_lanes = job.ranks_share == RanksShare::kLanes;
+  ranks::World& lane_world = shares_lanes ? world : ranks::World::alone();
+  ranks::World& batch_world = shares_lanes ? ranks::World::alone() : world;
   const train::PopulationConfig options = train::placed(job.population, world);
+  train::PopulationConfig own = options;
+  own.batch = train::part_of_batch(options.batch, batch_world);
   const PopulationEvents events = world.leads() ? told : PopulationEvents{};
   check_controller(options.controller, kControllerFlag);
   check_recorded(job);
+  check_does_not_grow(job, batch_world);
   run::Run run(job.run, job.name, job.recorded, events.run, world);
   const std::vector<DeviceName> devices = train::devices_of(options);
   const JobScope scope(options, train::torch_devices_of(options));
 
   std::vector<train::ShardSetup> shards;
-  for (const DeviceName& device : devices)
-    shards.push_back(train::shard_on(device, options, events.progress));
+  for (const DeviceName& device : devices) {
+    shards.push_back(train::shard_on(device, own, events.progress));
+    shards.back().batch_world = &batch_world;
+  }
   std::vector<grow::GrownNetwork> first_ones;
   if (!job.from.empty() && !run.is_resumed())
     first_ones = first_networks(job.from, options, *shards.front().dataset);
   train::JobNeeds needs = needs_of(options, train::space_of(shards.front()));
   if (any_seeds(first_ones) && !needs.growth) needs.growth.emplace();
   const std::vector<train::DeviceStart> starts =
-      train::check_devices(train::of_rank(options, world), shards, needs);
+      train::check_devices(train::of_rank(own, lane_world), shards, needs);
   const data::ResidentDataset& dataset = *starts.front().dataset;
   check_can_decide(dataset, options.controller);
   const bool is_validated = dataset.validation.num_samples() > 0;
   train::PopulationTrainer environments(options, std::move(shards), dataset.device,
-                                        train::OnFailure::kRollBack, reading_for(options), world);
+                                        train::OnFailure::kRollBack, reading_for(options), lane_world);
   const Decider decider(options, environments.population(0));
   if (!first_ones.empty()) environments.begin_as(first_ones);
   if (!run.is_resumed()) environments.begin_with(decider.controller->first_states(0));
   train::Shard& first = environments.shard(0);
-  nlohmann::ordered_json facts = environment(options, starts, environments);
+  nlohmann::ordered_json facts = environment(options, starts, environments, world);
   add_network_facts(facts, described_network(options, dataset, run.path().string()),
                     environments.population(0));
   run.begin({std::move(facts),

@@ -1,4 +1,5 @@
-// `espalier train population`: trains all lanes and leaves the results in a run directory.
+// `espalier train population` and `espalier train host`: trains all lanes and leaves the results in a run
+// directory.
 //
 // config.json has the options, environment.json what they came to on this machine (device, precision,
 // threads), metrics.jsonl one line per lane and epoch and then one for all of them, and the test results at
@@ -44,6 +45,10 @@ struct PopulationEvents {
 
 enum class LaneLines { kNo, kYes };  // whether every lane gets lines of its own
 
+// What several processes share out: the lanes, each of which is one process's; or every batch, of lanes that
+// all of them have. A job whose batches are shared out grows nothing.
+enum class RanksShare { kLanes, kBatches };
+
 struct PopulationJob {
   train::PopulationConfig population;
   run::RunConfig run;
@@ -53,6 +58,7 @@ struct PopulationJob {
   std::string from = {};
   std::string name = "population";  // names the run directory
   LaneLines lane_lines = LaneLines::kYes;
+  RanksShare ranks_share = RanksShare::kLanes;
 };
 
 // What the job takes beside bare hosts; reads the file of a policy (population.controller ppo:FILE), and

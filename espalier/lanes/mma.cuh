@@ -72,6 +72,24 @@ __device__ inline void multiply_add<__half>(float (&sum)[4], const uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// sum [16,8] += a [16,8] b [8,8].
+template <class T>
+__device__ inline void multiply_add_half(float (&sum)[4], const uint32_t (&a)[2], uint32_t b);
+template <>
+__device__ inline void multiply_add_half<__nv_bfloat16>(float (&sum)[4], const uint32_t (&a)[2], uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};\n"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+template <>
+__device__ inline void multiply_add_half<__half>(float (&sum)[4], const uint32_t (&a)[2], uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};\n"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
 // Two fp32 as two narrow values in one word, the first in the low half.
 template <class T>
 __device__ inline uint32_t pack(float low, float high);

@@ -29,8 +29,7 @@ lanes::BatchNormCall LiUnit::norm_call(const PathContext& context, lanes::Activa
 
 at::Tensor LiUnit::normed(const at::Tensor& raw, const lanes::BatchNormCall& call,
                           const PathContext& context) const {
-  if (!context.sum_over_all) return norm.forward(raw, call);
-  return lanes::synced_batch_norm2d(raw, norm.weight.value(), norm.bias.value(), call, context.sum_over_all);
+  return lanes::batch_norm_forward(norm, raw, call, context.sum_over_all);
 }
 
 at::Tensor LiUnit::forward(at::TensorList x, const PathContext& context, lanes::Activation activation,

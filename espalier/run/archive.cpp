@@ -14,6 +14,7 @@
 
 #include "espalier/core/byte_stream.h"
 #include "espalier/core/error.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/tensor/tensor_file.h"
 
 namespace espalier::run {
@@ -51,13 +52,6 @@ void StateArchive::decode(const Json& json, std::vector<double>& values) {
 
 std::string StateArchive::lane_name(int64_t lane) const {
   return fmt::format("lane{}", share_ == nullptr ? lane : share_->envs[static_cast<size_t>(lane)]);
-}
-
-// Whether the shard that is visited has some of the job's lanes, or has them in another order.
-bool StateArchive::is_split() const {
-  if (share_ == nullptr) return false;
-  if (std::ssize(share_->envs) != share_->num_lanes) return true;
-  return !std::ranges::is_sorted(share_->envs);
 }
 
 void StateArchive::pass_over_lanes(const std::vector<int64_t>& envs) {
@@ -158,7 +152,7 @@ void StateArchive::refuse_lanes(const std::string& name, const at::Tensor& read,
 }
 
 void StateArchive::lane_tensor(const std::string& name, const at::Tensor& live, int64_t axis) {
-  if (!is_split()) return tensor(name, live);
+  if (share_ == nullptr) return tensor(name, live);
   if (!is_loading()) {
     claim(name);
     tensors_[prefix_ + name].push_back({share_->envs, share_->num_lanes, axis, live.detach()});
@@ -174,10 +168,10 @@ void StateArchive::lane_tensor(const std::string& name, const at::Tensor& live, 
 }
 
 void StateArchive::stack(const std::string& name, const std::vector<at::Tensor>& live) {
-  if (is_split() && !is_loading()) return lane_tensor(name, at::stack(live));
+  if (share_ != nullptr && !is_loading()) return lane_tensor(name, at::stack(live));
   if (!is_loading()) return put_tensor(name, at::stack(live));
   at::Tensor read = take_tensor(name);
-  if (is_split()) {
+  if (share_ != nullptr) {
     if (read.dim() == 0 || read.size(0) != share_->num_lanes) refuse_lanes(name, read, live.front());
     read = read.index_select(0, at::tensor(share_->envs, at::kLong));
   }
@@ -325,10 +319,10 @@ void StateArchive::gather(ranks::World& world) {
 void StateArchive::check_all_taken() const {
   for (const TensorEntry& entry : from_->header.tensors)
     if (!taken_.contains(entry.name))
-      fail("checkpoint '{}': tensor '{}' is none of this job's", from_->path.string(), entry.name);
+      fail("checkpoint '{}': tensor {} is none of this job's", from_->path.string(), in_quotes(entry.name));
   for (const auto& item : values_.items())
     if (!taken_.contains(item.key()))
-      fail("checkpoint '{}': value '{}' is none of this job's", from_->path.string(), item.key());
+      fail("checkpoint '{}': value {} is none of this job's", from_->path.string(), in_quotes(item.key()));
 }
 
 }  // namespace espalier::run

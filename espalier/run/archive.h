@@ -62,7 +62,9 @@ class StateArchive {
   // is saved once.
   template <class Visit>
   void of_lanes(const LaneShare& share, const Visit& visit) {
-    share_ = &share;
+    // A shard that has all lanes is the whole, and every process that has one has the same.
+    const bool is_whole = std::ssize(share.envs) == share.num_lanes && std::ranges::is_sorted(share.envs);
+    share_ = is_whole ? nullptr : &share;
     named_in_share_.clear();
     visit();
     share_ = nullptr;
@@ -170,7 +172,6 @@ class StateArchive {
 
   // Whether it is to be saved here: what another shard has named already is not.
   bool claim(const std::string& name);
-  bool is_split() const;
   void put_lane_list(const std::string& name, Json values, int64_t per_lane);
   Json take_lane_list(const std::string& name, int64_t per_lane);
   static at::Tensor whole(const std::vector<TensorPart>& parts);

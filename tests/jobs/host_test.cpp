@@ -12,6 +12,7 @@
 #include "espalier/run/files/checkpoint_folder.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thread_ranks.h"
 
 namespace espalier::jobs {
 using namespace train;
@@ -130,6 +131,18 @@ TEST_F(HostJobTest, RefusesAManifestOfOtherKindsNamingTheCheckpointAndTheKey) {
   }
   std::ofstream(file) << whole.dump(1);
   EXPECT_NO_THROW(run_population_job(flags_.job(), {}));
+}
+
+TEST_F(HostJobTest, RefusesToGrowANetworkWhoseBatchesRanksShareOut) {
+  espalier::testing::as_ranks(2, [&](ranks::World& world) {
+    PopulationJob job = flags_.job();
+    job.population.controller = "heuristic";
+    EXPECT_ERROR(run_population_job(job, {}, world), UsageError, "--controller heuristic", "2 ranks",
+                 "does not grow", "one process");
+    job.population.controller = "none";
+    job.from = folder_ / "grown";
+    EXPECT_ERROR(run_population_job(job, {}, world), UsageError, "--from", "grown", "does not grow");
+  });
 }
 
 TEST_F(HostJobTest, LeavesNothingWhereItNeverBegan) {

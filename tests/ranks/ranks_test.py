@@ -1,153 +1,24 @@
-"""Several processes on one job, over Gloo on the loopback: the same bits as one process, and what happens when a rank is lost.
+"""Several processes on one job: the same bits as one process, and what happens when a rank is lost.
 
-Ranks are started as a launcher would, by their environment; torchrun itself where restarts are its matter.
+Ranks are started by their environment; by torchrun itself where restarts are its matter.
 """
 
-import array
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-ESPALIER = Path(sys.argv[1]).resolve()
-LIBRARY = ESPALIER.parent / "libespalier_program.so"
-PACKAGE = Path(__file__).resolve().parents[2] / "python"
-SEED = int(os.environ.get("ESPALIER_RANKS_SEED", random.SystemRandom().randrange(10**6)))
-RANDOM = random.Random(SEED)
-LIMIT = 3  # seconds after which a rank is missed
-ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith(("RANK", "WORLD_", "LOCAL_", "MASTER_", "OMPI_", "SLURM_", "TORCHELASTIC"))}
-ENVIRONMENT.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", PYTHONPATH=str(PACKAGE), ESPALIER_LIBRARY=str(LIBRARY),
-                   CUDA_VISIBLE_DEVICES="")
+from rank_processes import (ENVIRONMENT, ESPALIER, LIBRARY, LIMIT, PACKAGE, RANDOM, Ranks, alone, free_port, must_be_alike, must_name, patience,
+                            results, run_drills, the_error, wait_for_lines, wait_for_sessions, without_times)
 
 DATA = ["--synthetic-train", "120", "--synthetic-test", "40", "--synthetic-size", "8x8", "--crop-pad", "1", "--threads", "1"]
 POPULATION = ["train", "population", *DATA, "--batch", "12", "--controller", "random", "--embargo", "1", "--gate-training-steps", "1"]
 PPO = ["train", "ppo", *DATA, "--envs", "4", "--batch-per-env", "10", "--episode-length", "5", "--encoder-size", "8",
        "--hidden-size", "8"]
-# All that is drawn, and all that depends on a whole batch, is switched on. SGD: AdamW divides by the size of gradients, and makes as much
-# of one that is all rounding as of any other.
-LINET = ["train", "linet", "--synthetic-train", "50", "--synthetic-test", "20", "--synthetic-size", "32x32", "--crop-pad", "1", "--threads", "1",
-         "--device", "cpu", "--width", "0.0625", "--batch", "8", "--optimizer", "sgd", "--learning-rate", "0.02", "--modality-dropout", "0.4",
-         "--modality-ramp", "0", "--dropout", "0.2", "--balance", "0.05", "--clip", "1"]
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def alone(*arguments):
-    done = subprocess.run([ESPALIER, *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}"
-    return done
-
-
-class Ranks:
-    """The processes of one job; `environments`: what one rank is told otherwise."""
-
-    def __init__(self, size, *arguments, port=None, environments=None, only=None):
-        self.port = port or free_port()
-        self.processes = {}
-        for rank in only if only is not None else range(size):
-            environment = dict(ENVIRONMENT, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
-                               MASTER_PORT=str(self.port))
-            environment.update((environments or {}).get(rank, {}))
-            own = arguments[0][rank] if arguments and isinstance(arguments[0], dict) else arguments
-            self.processes[rank] = subprocess.Popen([sys.executable, "-m", "espalier", *map(str, own)], env=environment,
-                                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def wait(self, longest=240):
-        """Exit codes, output and errors of each."""
-        try:
-            return {rank: (*process.communicate(timeout=longest), process.returncode) for rank, process in self.processes.items()}
-        finally:
-            for process in self.processes.values():
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
-
-    def must_succeed(self):
-        ended = self.wait()
-        for rank, (_, errors, code) in ended.items():
-            assert code == 0, f"rank {rank}: exit {code}: {errors}"
-        return ended
-
-
-def without_times(line):
-    return {key: value for key, value in line.items() if "seconds" not in key and "SPS" not in key and not key.startswith("time/")}
-
-
-def results(folder):
-    """The metrics but for the times, and all that the last checkpoint holds."""
-    lines = [without_times(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    last = max(path for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
-    manifest = json.loads((last / "manifest.json").read_text())
-    return lines, manifest["state"], manifest["tensor_crc32c"], (last / "state.safetensors").read_bytes()
-
-
-def must_be_alike(folder, expected):
-    for what, one, other in zip(("metrics", "state", "checksums", "tensors"), results(folder), expected):
-        if one != other and what == "metrics":
-            for line, wanted in zip(one, other):
-                assert line == wanted, f"{folder.name}: {line} != {wanted}"
-        if one != other and what in ("state", "checksums"):
-            keys = [key for key in {*one, *other} if one.get(key) != other.get(key)]
-            raise AssertionError(f"{folder.name}: {what}: {[(key, one.get(key), other.get(key)) for key in sorted(keys)[:5]]}")
-        assert one == other, f"{folder.name}: {what} differ"
-
-
-def tensors_in(data):
-    """The f32 and f64 tensors of a safetensors file, by name."""
-    length = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:length])
-    types = {"F32": "f", "F64": "d"}
-    return {name: array.array(types[entry["dtype"]], data[length + entry["data_offsets"][0]:length + entry["data_offsets"][1]])
-            for name, entry in header.items() if name != "__metadata__" and entry["dtype"] in types}
-
-
-def distance(one, other):
-    """Between two runs of one network: the largest difference in a tensor of the network, beside that tensor's largest value, and the
-    largest in a line, beside the number there."""
-    weights, others = tensors_in(one[3]), tensors_in(other[3])
-    assert weights.keys() == others.keys()
-    apart = max(max(abs(x - y) for x, y in zip(values, others[name])) / max(map(abs, values))
-                for name, values in weights.items() if name.startswith("network.") and any(values))
-    assert len(one[0]) == len(other[0])
-    for line, wanted in zip(one[0], other[0]):
-        assert line.keys() == wanted.keys()
-        apart = max([apart] + [abs(line[key] - wanted[key]) / max(abs(wanted[key]), 1e-3) for key in line if isinstance(wanted[key], float)])
-    return apart
-
-
-def wait_for_lines(ranks, run_dir, count):
-    path = run_dir / "metrics.jsonl"
-    while not path.exists() or path.read_text().count("\n") < count:
-        for rank, process in ranks.processes.items():
-            assert process.poll() is None, f"rank {rank}: {process.stderr.read()}"
-        time.sleep(0.02)
-
-
-def wait_for_sessions(ranks, run_dir, count):
-    path = run_dir / "environment.json"
-    while not path.exists() or len(json.loads(path.read_text())["sessions"]) < count:
-        for rank, process in ranks.processes.items():
-            assert process.poll() is None, f"rank {rank}: {process.stderr.read()}"
-        time.sleep(0.02)
-
-
-def the_error(errors):
-    """The one sentence that a rank ends with."""
-    found = [line for line in errors.splitlines() if "error:" in line]
-    assert len(found) == 1, errors
-    return found[0]
 
 
 def lanes_do_not_feel_where_they_run(folder):
@@ -227,85 +98,11 @@ def comparisons_are_the_same_over_ranks(folder):
     assert any(b".seed." in data for name, data in kept.items() if "lane1" in name), "nothing grew at the other rank: this would show little"
 
 
-def a_linet_is_trained_by_ranks_together(folder):
-    """With --sync-norm 2 and 4 ranks come to the network of one process, but for roundings, and no further from it than that process
-    comes in another memory format, which rounds otherwise. Stopped by a signal to one rank: the same ranks go on exactly, one process
-    but for roundings."""
-    job = [*LINET, "--epochs", 2, "--sync-norm"]
-    alone(*job, "--run-dir", folder / "one")
-    one = results(folder / "one")
-    alone(*job, "--run-dir", folder / "contiguous", "--memory-format", "contiguous")
-    rounding = distance(results(folder / "contiguous"), one)
-    assert 0 < rounding < 1e-3, rounding
-
-    def must_be_near(name):
-        apart = distance(results(folder / name), one)
-        print(f"  {name}: {apart:.1e} from one process; another memory format: {rounding:.1e}")
-        assert apart <= 4 * rounding, f"{name}: {apart} from one process, where roundings make {rounding}"
-
-    for size in (2, 4):
-        ended = Ranks(size, *job, "--run-dir", folder / f"of_{size}").must_succeed()
-        assert "test accuracy" in ended[0][0] and ended[1][0] == "", "rank 0 speaks, and nobody else"
-        must_be_near(f"of_{size}")
-    assert json.loads((folder / "of_2" / "environment.json").read_text())["ranks"] == 2
-    assert json.loads((folder / "of_2" / "metrics.jsonl").read_text().splitlines()[0])["time/rank_bytes"] > 0
-
-    stopped = Ranks(2, *job, "--run-dir", folder / "stopped", "--checkpoint-minutes", 0)
-    wait_for_lines(stopped, folder / "stopped", 1)
-    stopped.processes[1].send_signal(signal.SIGTERM)
-    for rank, (_, errors, code) in stopped.wait(60).items():
-        assert code == 143, f"rank {rank}: exit {code}: {errors}"
-    shutil.copytree(folder / "stopped", folder / "on_by_one")
-    alone(*job, "--run-dir", folder / "on_by_one")
-    must_be_near("on_by_one")
-    Ranks(2, *job, "--run-dir", folder / "stopped").must_succeed()
-    must_be_alike(folder / "stopped", results(folder / "of_2"))
-
-
-def a_rank_of_a_linet_is_killed(folder):
-    """kill -9 of a rank in the middle of a step, with norms of each rank's own; the same command goes on. A batch that does not divide is
-    refused."""
-    job = [*LINET, "--epochs", 100000, "--run-dir", folder / "run", "--checkpoint-minutes", 0, "--rank-limit", LIMIT]
-    ranks = Ranks(2, *job)
-    wait_for_lines(ranks, folder / "run", 1)
-    lost = RANDOM.randrange(2)
-    time.sleep(RANDOM.uniform(0, 0.3))
-    ranks.processes[lost].kill()
-    took = must_name(ranks, lost, time.monotonic(), folder)
-    print(f"  rank {lost} killed: noticed in {took:.1f} s")
-    resumed = Ranks(2, *job)
-    wait_for_sessions(resumed, folder / "run", 2)
-    resumed.processes[0].send_signal(signal.SIGTERM)
-    for rank, (_, errors, code) in resumed.wait(60).items():
-        assert code == 143, f"rank {rank}: exit {code}: {errors}"
-    odd = Ranks(2, *LINET, "--batch", 7, "--run-dir", folder / "odd").wait(60)
-    said = [the_error(errors) for _, errors, code in odd.values() if "--batch 7" in errors]
-    assert said and "multiple of 2" in said[0], odd
-
-
 def endless(folder, size=2, lanes=4):
     ranks = Ranks(size, *POPULATION, "--lanes", lanes, "--epochs", 100000, "--devices", "cpu", "--run-dir", folder / "run",
                   "--checkpoint-minutes", 0, "--rank-limit", LIMIT)
     wait_for_lines(ranks, folder / "run", 2 * lanes)
     return ranks
-
-
-def must_name(ranks, lost, began, folder):
-    """All others end within the limit and a little, with one sentence that names the rank; the last checkpoint is whole."""
-    alive = Ranks.__new__(Ranks)
-    alive.processes = {rank: process for rank, process in ranks.processes.items() if rank != lost}
-    for rank, (_, errors, code) in alive.wait(60).items():
-        assert code == 1, f"rank {rank}: exit {code}: {errors}"
-        assert f"rank {lost}" in the_error(errors), errors
-    took = time.monotonic() - began
-    assert took < (2 * LIMIT + 3) * patience(), f"it took {took:.1f} s to notice"
-    results(folder / "run")
-    return took
-
-
-def patience():
-    """How much slower than alone a busy machine may be."""
-    return max(1, os.getloadavg()[0] / os.cpu_count())
 
 
 def a_rank_is_killed(folder):
@@ -443,25 +240,7 @@ def the_library_is_found(folder):
     assert nowhere.returncode == 1 and "ESPALIER_LIBRARY" in the_error(nowhere.stderr), nowhere.stderr
 
 
-def main():
-    if os.environ.get("ESPALIER_SANITIZE"):
-        print("skipped: Python cannot load instrumented code")
-        return
-    wanted = sys.argv[2:]
-    print(f"seed {SEED}")
-    for drill in (launchers_are_understood, the_library_is_found, lanes_do_not_feel_where_they_run, one_pass_is_shared_out_over_all_ranks,
-                  resumed_with_another_number_of_ranks, a_policy_learns_the_same_over_ranks, comparisons_are_the_same_over_ranks,
-                  a_linet_is_trained_by_ranks_together, a_rank_of_a_linet_is_killed, a_rank_is_killed, a_rank_is_stopped, ranks_that_do_not_meet, ranks_that_differ, torchrun_restarts):
-        if wanted and drill.__name__ not in wanted:
-            continue
-        began = time.monotonic()
-        folder = Path(tempfile.mkdtemp(prefix="espalier_ranks_"))
-        try:
-            drill(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        print(f"{drill.__name__}: passed in {time.monotonic() - began:.1f} s", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_drills(launchers_are_understood, the_library_is_found, lanes_do_not_feel_where_they_run, one_pass_is_shared_out_over_all_ranks,
+               resumed_with_another_number_of_ranks, a_policy_learns_the_same_over_ranks, comparisons_are_the_same_over_ranks, a_rank_is_killed,
+               a_rank_is_stopped, ranks_that_do_not_meet, ranks_that_differ, torchrun_restarts)

@@ -7,6 +7,7 @@
 
 #include "espalier/core/error.h"
 #include "tests/support/message.h"
+#include "tests/support/thread_ranks.h"
 
 namespace espalier::run {
 namespace {
@@ -129,6 +130,23 @@ TEST(StateArchive, GivesEveryShardItsPartOfALaneList) {
   std::vector<double> shorter{0, 0};
   EXPECT_ERROR(again.of_lanes(share, [&] { again.lane_list("list", shorter); }), Error, "'list'",
                "a list of 6", "one of 12");
+}
+
+// Where every process has all lanes, rank 0 has all that is to be saved.
+TEST(StateArchive, SendsNothingOfLanesThatEveryProcessHas) {
+  StateArchive alone;
+  Dealt({{0, 1, 2, 3, 4, 5}}).visit(alone);
+  espalier::testing::as_ranks(2, [&](ranks::World& world) {
+    Dealt lanes({{0, 1, 2, 3, 4, 5}});
+    lanes.rows[0] = at::zeros({6, 10'000});
+    StateArchive archive;
+    lanes.visit(archive);
+    archive.gather(world);
+    EXPECT_LT(world.bytes_moved(), 1000);
+    if (!world.leads()) return;
+    EXPECT_EQ(archive.values(), alone.values());
+    EXPECT_EQ(archive.tensors().size(), alone.tensors().size());
+  });
 }
 
 TEST(StateArchive, RefusesWhatOneShardNamesTwice) {

@@ -101,6 +101,11 @@ class LearnGpu(unittest.TestCase):
             self.assertTrue(row, table)
             self.assertAlmostEqual(float(row[1]), 100 * (ppo - static), delta=0.0051)
             self.assertRegex(table, rf"(?m)^\| classes 0-4 \| {seed} \| ")
+            longer = [line for line in lines_of(results / f"seed{seed}" / "reference1") if line["kind"] == "evaluated"]
+            self.assertEqual([line["controller"] for line in longer], ["none"])
+            row = re.search(rf"^\| 6 steps \| {seed} \| ([\d.]+) \+- [\d.]+ \|$", table, re.MULTILINE)
+            self.assertTrue(row, table)
+            self.assertAlmostEqual(float(row[1]), 100 * longer[0]["test_accuracy"], delta=0.0051)
             half = json.loads((results / f"seed{seed}" / "transfer1" / "config.json").read_text())
             self.assertEqual(half["classes"], "0-4")
         self.assertRegex(table, r"(?m)^Seed 1: cpu \(fp32\), commit \w+, [\d.]+ minutes\.$")
@@ -142,9 +147,12 @@ class LearnGpu(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, f"{name}, {part.name}: {done.stderr}")
                 config = json.loads(done.stdout)
                 self.assertEqual((config["seed"], config["plan"], config["clip"]), (3, "split", 1), f"{name}, {part.name}")
-        wide = script.parts_of(script.FORMS["gpu"], 0, self.folder, self.program)[2].command
+        wide = script.parts_of(script.FORMS["gpu-short"], 0, self.folder, self.program)[2].command
         self.assertEqual(wide[wide.index("--host") + 1], "cifar_wide")
-        self.assertLessEqual(max(part.minutes for part in script.parts_of(script.FORMS["gpu"], 0, self.folder, "")), 9)
+        longer = script.parts_of(script.FORMS["gpu"], 0, self.folder, self.program)[-1].command
+        self.assertEqual(longer[longer.index("--episode-length") + 1], "60")
+        for name in ("gpu", "gpu-short"):
+            self.assertLessEqual(max(part.minutes for part in script.parts_of(script.FORMS[name], 0, self.folder, "")), 9)
 
     def test_the_form_for_gpus_wants_to_know_where_the_data_is(self):
         done = subprocess.run([sys.executable, SCRIPT, self.folder], capture_output=True, text=True)

@@ -87,6 +87,14 @@ class ThreadBackend : public c10d::Backend {
     for (size_t rank = 0; rank < all.size(); ++rank) outputs[0][rank].copy_(all[rank]);
     return done();
   }
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
+                                        std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions& options) override {
+    const std::vector<at::Tensor> all = exchange(inputs[0]);
+    if (getRank() == options.rootRank)
+      for (size_t rank = 0; rank < all.size(); ++rank) outputs[0][rank].copy_(all[rank]);
+    return done();
+  }
 
  private:
   std::vector<at::Tensor> exchange(const at::Tensor& own) {

@@ -99,8 +99,9 @@ int train_host(const HostFlags& flags, Context& context) {
             : ""));
     if (const auto text = alarm.check(lane.trained.loss, facts.num_classes)) screen.warn(*text);
   };
-  const jobs::PopulationResult result = run_population_job(flags.job(), events);
+  const jobs::PopulationResult result = run_population_job(flags.job(), events, context.world());
   screen.end();
+  if (!context.world().leads()) return 0;
   fmt::print("test accuracy {:.2f} %, loss {}, {:.1f} s in all; results are in {}\n",
              100 * result.mean().accuracy, loss_text(result.mean().loss), result.seconds,
              result.run_dir.string());
@@ -170,9 +171,11 @@ void add_train_command(CLI::App& app, Context& context) {
       {.name = "host",
        .summary = "one small convolutional network",
        .examples = "  espalier train host\n"
-                   "  espalier train host --data cifar10:DIR --device cuda --epochs 12 --batch 512\n",
+                   "  espalier train host --data cifar10:DIR --device cuda --epochs 12 --batch 512\n"
+                   "  torchrun --nproc-per-node 2 -m espalier train host --batch 512 --run-dir runs/both\n",
        .first = {"data", "epochs", "batch", "learning-rate", "device", "precision", "run-dir", "resume",
-                 "seed"}},
+                 "seed"},
+       .processes = Processes::kMany},
       train_host);
   add_job<PopulationFlags>(
       train, context,

@@ -21,7 +21,8 @@ jobs::PopulationJob HostFlags::job() const {
           .run = run,
           .recorded = to_json(*this),
           .name = "host",
-          .lane_lines = jobs::LaneLines::kNo};
+          .lane_lines = jobs::LaneLines::kNo,
+          .ranks_share = jobs::RanksShare::kBatches};
 }
 
 jobs::PopulationJob PopulationFlags::job() const {

@@ -12,6 +12,7 @@ constexpr int kMostStacks = 8;  // in one launch
 struct StackLanes {
   const int64_t* entry_of_lane = nullptr;  // [L] cuda; negative: not here
   lanes::Stack seeds;       // [E,B,values]; of select: the input, backward its gradient, or nullptr
+  lanes::Stack inputs;      // [E,B,values]; of blend, backward: what h was, nullptr: it still is
   lanes::Stack gates;       // [E,B] wide, or nullptr
   lanes::Stack grad_seeds;  // [E,B,values]; empty entries are not written
   lanes::Stack grad_gates;  // [E,B] wide, or nullptr
@@ -28,7 +29,7 @@ struct BlendArgs {
   const int64_t* active = nullptr;  // [L] cuda, forward: lanes that are negative are left out; null: none
   lanes::Stack h;                   // [L,B,values]
   lanes::Stack out;                 // [L,B,values]; its gradient backward: nullptr: zeros (select alone)
-  lanes::Stack grad_h;              // [L,B,values]
+  lanes::Stack grad_h;              // [L,B,values]; may be `out` itself, as `out` may be h forward
   int32_t num_stacks = 0;
   StackLanes stacks[kMostStacks];
 };

@@ -219,12 +219,12 @@ SelectedAll lane_select(const at::Tensor& h, const std::vector<BlendTable>& tabl
   return all;
 }
 
-at::Tensor lane_blend(const at::Tensor& h, const std::vector<Grown>& stacks) {
+at::Tensor lane_blend(at::Tensor h, const std::vector<Grown>& stacks) {
   for (const Grown& stack : stacks) check(h, stack);
 #if ESPALIER_WITH_CUDA
-  if (takes_blend_cuda(h)) return blend_by_cuda(h, stacks);
+  if (takes_blend_cuda(h)) return blend_by_cuda(std::move(h), stacks);
 #endif
-  at::Tensor through = h;
+  at::Tensor through = std::move(h);
   for (const Grown& stack : stacks)
     through = BlendFunction::apply(
         through, stack.seeds, stack.gates.defined() ? std::optional(stack.gates) : std::nullopt, stack.table);

@@ -1,5 +1,6 @@
 // Thread mapping: sample_rows.cuh. A lane finds its seed by looking through the slot's stacks, at most eight;
-// its rule is one for the whole block. A lane that is not blended is copied bit for bit.
+// its rule is one for the whole block. A lane that is not blended is copied bit for bit, and where the result
+// takes the place of what it is made from, it is left alone.
 #include "espalier/grow/blend/kernel.h"
 #include "espalier/grow/blend/rule.h"
 #include "espalier/grow/blend/sample_rows.cuh"
@@ -51,6 +52,7 @@ __device__ inline W weight_of(const BlendArgs& args, const Held& held) {
 
 template <class T, int kWidth>
 __device__ inline void copy_sample(T* to, const T* from, int values) {
+  if (to == from) return;
   for (int i = threadIdx.x * kWidth; i < values; i += blockDim.x * kWidth)
     copy_bits<T, kWidth>(to + i, from + i);
 }
@@ -136,7 +138,8 @@ __global__ void __launch_bounds__(kMostThreads) blend_backward_kernel(BlendArgs 
       sample_value<W>(stack.grad_gates, held.entry) = W(0);
     return;
   }
-  const T* const h = sample_of<const T>(args.h, lane, values);
+  const T* const h = stack.inputs.data == nullptr ? sample_of<const T>(args.h, lane, values)
+                                                  : sample_of<const T>(stack.inputs, held.entry, values);
   const T* const seeds = sample_of<const T>(stack.seeds, held.entry, values);
   const W weight = weight_of<W>(args, held);
   S sum = 0;  // G (s - h) over the sample

@@ -10,7 +10,8 @@
 // - h has one consumer: its two gradients are added here, lane by lane, in the layout of a stack, and not by
 //   autograd.
 // - On CUDA one kernel does all stacks of a slot in a pass, and an empty entry costs next to nothing: neither
-//   its input nor its gradients are written there.
+//   its input nor its gradients are written there. Where nobody else holds h, or a gradient, it becomes the
+//   result: lanes without a seed then cost nothing either.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,7 +55,9 @@ SelectedAll lane_select(const at::Tensor& h, const std::vector<BlendTable>& tabl
 struct Grown {
   at::Tensor seeds, gates;  // as lane_blend() takes them
   BlendTable table;
+  at::Tensor input = {};  // [E,B,C,H,W]: what lane_select() gave the stack; undefined: h is kept instead
 };
-at::Tensor lane_blend(const at::Tensor& h, const std::vector<Grown>& stacks);
+// h: handed over; see above.
+at::Tensor lane_blend(at::Tensor h, const std::vector<Grown>& stacks);
 
 }  // namespace espalier::grow

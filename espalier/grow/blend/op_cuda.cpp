@@ -64,6 +64,11 @@ Tables tables_of(const tensor_list& saved, int64_t num_stacks) {
   return tables;
 }
 
+// Whether nobody else holds a tensor or its memory, so that it may be written over.
+bool is_sole(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+}
+
 struct SelectKernelFunction : torch::autograd::Function<SelectKernelFunction> {
   // Returns through, then one input per stack.
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& given, const Tables& tables) {
@@ -94,17 +99,19 @@ struct SelectKernelFunction : torch::autograd::Function<SelectKernelFunction> {
     if (any == grads.end()) return {grads[0], at::Tensor()};
     const c10::cuda::CUDAGuard guard(any->device());
     const auto format = static_cast<MemoryFormat>(ctx->saved_data["format"].toInt());
-    const at::Tensor grad_h =
-        lanes::empty_lanes(ctx->saved_data["sizes"].toIntVector(), any->options(), format);
-    const tensor_list saved = ctx->get_saved_variables();
-    BlendArgs args = args_of(grad_h, tables_of(saved, std::ssize(grads) - 1));
+    const bool is_ours = grads[0].defined() && is_sole(grads[0]);
     tensor_list kept;  // copies of foreign gradients, until the kernel is launched
     const auto keep = [&](const at::Tensor& grad) {
-      if (!grad.defined()) return lanes::Stack{};
-      kept.push_back(for_kernel(grad, format));
+      kept.push_back(grad.defined() ? for_kernel(grad, format) : at::Tensor());
       return stack_of(kept.back());
     };
-    args.out = keep(grads[0]);
+    const lanes::Stack through = keep(grads[0]);
+    const at::Tensor grad_h =
+        is_ours ? kept.front()
+                : lanes::empty_lanes(ctx->saved_data["sizes"].toIntVector(), any->options(), format);
+    const tensor_list saved = ctx->get_saved_variables();
+    BlendArgs args = args_of(grad_h, tables_of(saved, std::ssize(grads) - 1));
+    args.out = through;
     for (size_t i = 1; i < grads.size(); ++i) args.stacks[i - 1].seeds = keep(grads[i]);
     args.grad_h = stack_of(grad_h);
     if (grad_h.numel() > 0) C10_CUDA_CHECK(launch_select_backward(args, stream_of(grad_h)));
@@ -117,60 +124,78 @@ struct Gated {
   std::vector<int64_t> gate_of;
 };
 
+// What the stacks were given, where h is written over: one per stack, or none.
+struct Inputs {
+  tensor_list all;
+};
+
 struct BlendKernelFunction : torch::autograd::Function<BlendKernelFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, at::TensorList given_seeds,
-                            at::TensorList given_gates, const Tables& tables, const Gated& gated) {
+                            at::TensorList given_gates, const Tables& tables, const Gated& gated,
+                            const Inputs& inputs) {
     const c10::cuda::CUDAGuard guard(given.device());
     const MemoryFormat format = lanes::format_of(given);
-    const at::Tensor h = for_kernel(given, format), out = stacked_like(h);
+    const bool is_replaced = !inputs.all.empty();
+    const at::Tensor h = for_kernel(given, format), out = is_replaced ? same(h) : stacked_like(h);
     tensor_list saved = saved_of(tables);
-    saved.push_back(h);
+    saved.push_back(is_replaced ? at::Tensor() : h);
     for (const at::Tensor& seeds : given_seeds) saved.push_back(for_kernel(seeds, format));
     for (const at::Tensor& gates : given_gates)
       saved.push_back(lanes::dense_lanes(lanes::as_wide(gates, lanes::wide_type(h))));
-    BlendArgs args = args_of(saved, tables, gated);
+    for (const at::Tensor& input : inputs.all) saved.push_back(for_kernel(input.detach(), format));
+    BlendArgs args = args_of(h, saved, tables, gated);
+    args.h = stack_of(h);
     args.out = stack_of(out);
     const at::Tensor active = lanes::active_entries(h.size(0));
     args.active = lanes::entries_of(active);
     if (out.numel() > 0) C10_CUDA_CHECK(launch_blend_forward(args, stream_of(h)));
     ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["format"] = static_cast<int64_t>(format);
     ctx->saved_data["gate_of"] = gated.gate_of;
+    ctx->saved_data["num_gates"] = std::ssize(given_gates);
     ctx->saved_data["gate_type"] = given_gates.empty() ? at::kFloat : given_gates.front().scalar_type();
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const bool is_ours = is_sole(grads[0]);
     const tensor_list saved = ctx->get_saved_variables();
     const Gated gated{ctx->saved_data["gate_of"].toIntVector()};
     const Tables tables = tables_of(saved, std::ssize(gated.gate_of));
     const size_t num_stacks = tables.all.size(), first = kNumCoefficients + num_stacks;  // h, seeds, gates
-    const at::Tensor& h = saved[first];
-    const c10::cuda::CUDAGuard guard(h.device());
-    const at::Tensor grad = for_kernel(grads[0], lanes::format_of(h));
+    const size_t num_gates = static_cast<size_t>(ctx->saved_data["num_gates"].toInt());
+    const c10::cuda::CUDAGuard guard(grads[0].device());
+    const at::Tensor grad =
+        for_kernel(grads[0], static_cast<MemoryFormat>(ctx->saved_data["format"].toInt()));
     // The gradients in the order of h, seeds and gates. Those of empty entries are not written.
-    tensor_list gradients;
-    for (size_t i = first; i < saved.size(); ++i) gradients.push_back(stacked_like(saved[i]));
-    BlendArgs args = args_of(saved, tables, gated);
+    tensor_list gradients{is_ours ? grad : stacked_like(grad)};
+    for (size_t i = 0; i < num_stacks + num_gates; ++i)
+      gradients.push_back(stacked_like(saved[first + 1 + i]));
+    BlendArgs args = args_of(grad, saved, tables, gated);
+    args.h = stack_of(saved[first]);
     args.out = stack_of(grad);
     args.grad_h = stack_of(gradients[0]);
     for (size_t i = 0; i < num_stacks; ++i) {
+      if (!saved[first].defined())
+        args.stacks[i].inputs = stack_of(saved[first + 1 + num_stacks + num_gates + i]);
       args.stacks[i].grad_seeds = stack_of(gradients[1 + i]);
       if (gated.gate_of[i] >= 0)
         args.stacks[i].grad_gates =
             stack_of(gradients[1 + num_stacks + static_cast<size_t>(gated.gate_of[i])]);
     }
-    if (h.numel() > 0) C10_CUDA_CHECK(launch_blend_backward(args, stream_of(h)));
+    if (grad.numel() > 0) C10_CUDA_CHECK(launch_blend_backward(args, stream_of(grad)));
     for (size_t i = 1 + num_stacks; i < gradients.size(); ++i)
       gradients[i] = lanes::as_wide(gradients[i], ctx->saved_data["gate_type"].toScalarType());
-    gradients.resize(gradients.size() + 2);  // tables, gated
+    gradients.resize(gradients.size() + 3);  // tables, gated, inputs
     return gradients;
   }
 
  private:
-  static BlendArgs args_of(const tensor_list& saved, const Tables& tables, const Gated& gated) {
+  // Everything but h and what is written. like: of h's sizes and type.
+  static BlendArgs args_of(const at::Tensor& like, const tensor_list& saved, const Tables& tables,
+                           const Gated& gated) {
     const size_t num_stacks = tables.all.size(), first = kNumCoefficients + num_stacks;
-    BlendArgs args = grow::args_of(saved[first], tables);
-    args.h = stack_of(saved[first]);
+    BlendArgs args = grow::args_of(like, tables);
     for (size_t i = 0; i < num_stacks; ++i) {
       args.stacks[i].seeds = stack_of(saved[first + 1 + i]);
       if (gated.gate_of[i] >= 0)
@@ -202,20 +227,24 @@ SelectedAll select_by_cuda(const at::Tensor& h, const std::vector<BlendTable>& t
   return selected;
 }
 
-at::Tensor blend_by_cuda(const at::Tensor& h, const std::vector<Grown>& stacks) {
-  at::Tensor through = h;
+at::Tensor blend_by_cuda(at::Tensor h, const std::vector<Grown>& stacks) {
+  at::Tensor through = std::move(h);
   for (size_t first = 0; first < stacks.size(); first += kMostStacks) {
+    const bool is_replaced = is_sole(through);
     tensor_list seeds, gates;
     Tables tables;
     Gated gated;
+    Inputs inputs;
     for (size_t i = first; i < std::min(stacks.size(), first + kMostStacks); ++i) {
       tables.all.push_back(stacks[i].table);
       seeds.push_back(stacks[i].seeds);
       gated.gate_of.push_back(stacks[i].gates.defined() ? std::ssize(gates) : -1);
       if (stacks[i].gates.defined()) gates.push_back(stacks[i].gates);
+      if (is_replaced && stacks[i].input.defined()) inputs.all.push_back(stacks[i].input);
     }
-    through =
-        BlendKernelFunction::apply(through, at::TensorList(seeds), at::TensorList(gates), tables, gated);
+    if (inputs.all.size() < seeds.size()) inputs.all.clear();
+    through = BlendKernelFunction::apply(through, at::TensorList(seeds), at::TensorList(gates), tables, gated,
+                                         inputs);
   }
   return through;
 }

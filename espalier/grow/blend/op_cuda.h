@@ -9,6 +9,6 @@ namespace espalier::grow {
 bool takes_blend_cuda(const at::Tensor& h);
 
 SelectedAll select_by_cuda(const at::Tensor& h, const std::vector<BlendTable>& tables);
-at::Tensor blend_by_cuda(const at::Tensor& h, const std::vector<Grown>& stacks);
+at::Tensor blend_by_cuda(at::Tensor h, const std::vector<Grown>& stacks);
 
 }  // namespace espalier::grow

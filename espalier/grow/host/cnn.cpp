@@ -80,7 +80,7 @@ HostBranches CnnHost::forward_without_each(const at::Tensor& x, std::span<const 
     if (plan_[place].kind != Step::Kind::kSlot) continue;
     const auto asked = std::ranges::find(slots, plan_[place].index);
     if (asked == slots.end()) continue;
-    h = walk(h, begin, place, context);
+    h = walk(std::move(h), begin, place, context);
     at::Tensor& without = branches.without[static_cast<size_t>(asked - slots.begin())];
     const at::Tensor holders = context.growth ? context.growth->holders(*asked) : at::Tensor();
     std::optional<lanes::ActiveLanes> only;
@@ -88,7 +88,7 @@ HostBranches CnnHost::forward_without_each(const at::Tensor& x, std::span<const 
     without = walk(h, place + 1, plan_.size(), context);
     begin = place;
   }
-  branches.whole = walk(h, begin, plan_.size(), context);
+  branches.whole = walk(std::move(h), begin, plan_.size(), context);
   return branches;
 }
 
@@ -105,8 +105,10 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
         // The slot and the pool come next: with nothing in the slot, the norm does the pooling too.
         const bool pools_too =
             place + 2 < end && plan_[place + 2].kind == Step::Kind::kPool && !holds(plan_[place + 1].index);
-        h = block.norm.forward(h, context.mode, context.mask, lanes::Activation::kRelu,
-                               pools_too ? lanes::Pooling::k2x2 : lanes::Pooling::kNone);
+        lanes::BatchNormCall call = block.norm.call(context.mode, context.mask);
+        call.activation = lanes::Activation::kRelu;
+        call.pooling = pools_too ? lanes::Pooling::k2x2 : lanes::Pooling::kNone;
+        h = lanes::batch_norm_forward(block.norm, h, call, context.sum_over_all);
         check_after(block.name, "norm", h, options_.memory_format);
         if (pools_too) place += 2;
         break;
@@ -115,7 +117,7 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
         if (!holds(step.index)) break;
         const SlotSpec& slot = slots()[static_cast<size_t>(step.index)];
         RECORD_USER_SCOPE(slot.name);
-        h = context.growth->grow(step.index, h);
+        h = context.growth->grow(step.index, std::move(h));
         check_after(slot.name, "seeds", h, options_.memory_format);
         break;
       }

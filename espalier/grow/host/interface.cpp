@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "espalier/core/error.h"
+#include "espalier/core/text/utf8.h"
 #include "espalier/lanes/active.h"
 #include "espalier/lanes/init.h"
 
@@ -21,7 +22,7 @@ class WithoutSlot final : public SlotGrowth {
   bool holds(int64_t slot) const override {
     return growth_ != nullptr && slot != slot_ && growth_->holds(slot);
   }
-  at::Tensor grow(int64_t slot, const at::Tensor& h) override { return growth_->grow(slot, h); }
+  at::Tensor grow(int64_t slot, at::Tensor h) override { return growth_->grow(slot, std::move(h)); }
   at::Tensor holders(int64_t slot) const override {
     return growth_ == nullptr ? at::Tensor() : growth_->holders(slot);
   }
@@ -77,7 +78,7 @@ int64_t Host::slot_index(std::string_view name) const {
     if (slots_[slot].name == name) return static_cast<int64_t>(slot);
     names.push_back(slots_[slot].name);
   }
-  fail_usage("slot: want one of {}, got '{}'", fmt::join(names, ", "), name);
+  fail_usage("slot: want one of {}, got '{}'", fmt::join(names, ", "), on_one_line(name));
 }
 
 int64_t Host::num_parameters() {

@@ -6,6 +6,8 @@
 // - At every slot that holds seeds a forward pass hands what is there to SlotGrowth::grow(), and goes on
 //   with what comes back. It reads nothing on the CPU's side, so that a step can be captured.
 // - Parameters and buffers stay where they are for the host's life.
+// - With HostContext::sum_over_all every batch norm is lanes::batch_norm_forward()'s: running statistics of
+//   several processes are then the same, and nobody averages them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +23,7 @@
 #include "espalier/grow/host/frame.h"
 #include "espalier/lanes/entry.h"
 #include "espalier/lanes/norm/layer.h"
+#include "espalier/lanes/norm/synced.h"
 #include "espalier/lanes/parameter.h"
 
 namespace espalier::grow {
@@ -31,8 +34,10 @@ class SlotGrowth {
   virtual ~SlotGrowth() = default;
   // Whether any lane holds a seed there. slot: action index.
   virtual bool holds(int64_t slot) const = 0;
-  // h: [L,B,C,H,W] at the slot. Returns the same with the seeds blended in.
-  virtual at::Tensor grow(int64_t slot, const at::Tensor& h) = 0;
+  // h: [L,B,C,H,W] at the slot. Returns the same with the seeds blended in. Hand h over (std::move) where it
+  // is not needed any more: on CUDA the result then takes its place, and lanes without a seed there cost
+  // nothing.
+  virtual at::Tensor grow(int64_t slot, at::Tensor h) = 0;
   // [L] i64 on the lanes' device: negative where a lane holds no seed there; undefined: not told.
   virtual at::Tensor holders(int64_t slot) const = 0;
 };
@@ -41,6 +46,9 @@ struct HostContext {
   lanes::Mode mode = lanes::Mode::kTrain;
   at::Tensor mask;               // [L,B] bool, true where there is a sample; undefined: all are
   SlotGrowth* growth = nullptr;  // none: the bare host
+  // Training on a batch that several processes share out: adds their sums up, so that a batch norm has the
+  // statistics of the whole batch. Empty: they are of the batch that is here.
+  lanes::SumOverAll sum_over_all = {};
 };
 
 // Logits, [L,B,num_classes] each.

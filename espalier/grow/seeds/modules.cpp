@@ -56,8 +56,10 @@ void begin_last_norm(const SeedInit& init, const std::string& name, LaneGroupNor
 
 // How a branch ends. The norm comes last: a ReLU behind one that begins at 0 would shut for good wherever the
 // first step takes its bias below 0.
-at::Tensor rectified_and_normed(const at::Tensor& y, LaneGroupNorm& norm) {
-  return lanes::takes_rectified(y) ? norm.forward_rectified(y) : norm.forward(lane_curve(y, Curve::kRelu));
+at::Tensor normed_beside(const at::Tensor& through, const at::Tensor& y, Activation before,
+                         const LaneGroupNorm& norm) {
+  if (lanes::takes_rectified(y)) return norm.forward_beside(through, y, before);
+  return lane_residual(through, norm.forward(before == Activation::kRelu ? lane_curve(y, Curve::kRelu) : y));
 }
 
 int64_t norm_parameters(int64_t channels) {
@@ -163,8 +165,7 @@ class Depthwise final : public SeedModule {
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
-    const at::Tensor y = rectified_and_normed(pointwise_.forward(depthwise_.forward(branch)), norm_);
-    return lane_residual(through, y);
+    return normed_beside(through, pointwise_.forward(depthwise_.forward(branch)), Activation::kRelu, norm_);
   }
   std::vector<NamedParameter> parameters() override {
     std::vector<NamedParameter> named;
@@ -201,9 +202,8 @@ class Bottleneck final : public SeedModule {
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
-    const at::Tensor y =
-        norm_.forward(up_.forward(conv_.forward(down_.forward(in_format_of(conv_, branch)))));
-    return lane_residual(through, y);
+    const at::Tensor y = up_.forward(conv_.forward(down_.forward(in_format_of(conv_, branch))));
+    return normed_beside(through, y, Activation::kNone, norm_);
   }
   std::vector<NamedParameter> parameters() override {
     std::vector<NamedParameter> named;
@@ -238,7 +238,7 @@ class ConvSmall final : public SeedModule {
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
-    return lane_residual(through, rectified_and_normed(conv_.forward(branch), norm_));
+    return normed_beside(through, conv_.forward(branch), Activation::kRelu, norm_);
   }
   std::vector<NamedParameter> parameters() override {
     std::vector<NamedParameter> named;
@@ -275,8 +275,7 @@ class Conv final : public SeedModule {
     auto [through, y] = lane_fork(x);
     for (size_t i = 0; i + 1 < kRounds; ++i)
       y = rounds_[i].norm.forward(rounds_[i].conv.forward(y), {}, Activation::kRelu);
-    y = rectified_and_normed(rounds_.back().conv.forward(y), rounds_.back().norm);
-    return lane_residual(through, y);
+    return normed_beside(through, rounds_.back().conv.forward(y), Activation::kRelu, rounds_.back().norm);
   }
   std::vector<NamedParameter> parameters() override {
     std::vector<NamedParameter> named;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "espalier/grow/seeds/squeeze_kernel.h"
+#include "espalier/lanes/row_sums.cuh"
 #include "espalier/lanes/vector_access.cuh"
 
 namespace espalier::grow {
@@ -16,7 +17,7 @@ using lanes::sum_t;
 using lanes::wide_t;
 
 constexpr int kThreads = 256;
-constexpr int kRows = 8;
+constexpr int kRows = 32;
 constexpr int kWeights = kThreads / kRows;
 
 template <class W>
@@ -30,35 +31,25 @@ template <class T, int kWidth>
 __device__ void mean_of_channels(const SqueezeArgs& args, const T* x, int across, wide_t<T>* pooled) {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  __shared__ S shared[kThreads * kWidth];
+  __shared__ S shared[kWidth][kThreads];
   const int vectors = args.channels / kWidth, rows = kThreads / across;
   const int tx = threadIdx.x % across, ty = threadIdx.x / across;
   for (int first = 0; first < vectors; first += across) {
     const int vector = first + tx;
     S sums[kWidth] = {};
     if (vector < vectors)
+#pragma unroll 4
       for (int pixel = ty; pixel < args.pixels; pixel += rows) {
         W values[kWidth];
         load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) sums[j] += values[j];
       }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) shared[j * kThreads + threadIdx.x] = sums[j];
-    for (int half = rows / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (ty < half)
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j)
-          shared[j * kThreads + threadIdx.x] += shared[j * kThreads + threadIdx.x + half * across];
-    }
-    __syncthreads();
+    lanes::add_rows<kThreads>(across, sums, shared);
     if (ty == 0 && vector < vectors)
 #pragma unroll
       for (int j = 0; j < kWidth; ++j)
-        pooled[vector * kWidth + j] =
-            static_cast<W>(shared[j * kThreads + threadIdx.x] / static_cast<S>(args.pixels));
+        pooled[vector * kWidth + j] = static_cast<W>(sums[j] / static_cast<S>(args.pixels));
   }
   __syncthreads();
 }

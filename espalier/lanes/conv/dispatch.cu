@@ -4,6 +4,20 @@
 
 namespace espalier::lanes {
 
+bool takes_first(const ConvSizes& sizes);
+cudaError_t launch_first_forward(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_first_backward_weight(const ConvArgs& args, cudaStream_t stream);
+int first_weight_parts(const ConvSizes& sizes);
+bool takes_point(const ConvSizes& sizes);
+cudaError_t launch_point_forward(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_point_backward_data(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_point_backward_weight(const ConvArgs& args, cudaStream_t stream);
+int point_weight_parts(const ConvSizes& sizes);
+bool takes_image(const ConvSizes& sizes);
+cudaError_t launch_image_forward(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_image_backward_data(const ConvArgs& args, cudaStream_t stream);
+cudaError_t launch_image_backward_weight(const ConvArgs& args, cudaStream_t stream);
+int image_weight_parts(const ConvSizes& sizes);
 cudaError_t launch_vector_forward(const ConvArgs& args, cudaStream_t stream);
 cudaError_t launch_vector_backward_data(const ConvArgs& args, cudaStream_t stream);
 cudaError_t launch_vector_backward_weight(const ConvArgs& args, cudaStream_t stream);
@@ -13,6 +27,35 @@ cudaError_t launch_narrow_backward_weight(const ConvArgs& args, cudaStream_t str
 int narrow_weight_parts(const ConvSizes& sizes);
 
 namespace {
+
+using Launch = cudaError_t (*)(const ConvArgs& args, cudaStream_t stream);
+
+// The kernels of one kind of convolution.
+struct Kernels {
+  bool (*takes)(const ConvSizes& sizes);
+  Launch forward;
+  Launch backward_data;  // nullptr: a first convolution has none
+  Launch backward_weight;
+  int (*weight_parts)(const ConvSizes& sizes);
+};
+
+// The first that takes a convolution does it: which one depends on the lane's shape alone.
+constexpr Kernels kKinds[] = {
+    {takes_first, launch_first_forward, nullptr, launch_first_backward_weight, first_weight_parts},
+    {takes_point, launch_point_forward, launch_point_backward_data, launch_point_backward_weight,
+     point_weight_parts},
+    {takes_image, launch_image_forward, launch_image_backward_data, launch_image_backward_weight,
+     image_weight_parts},
+    {takes_vector, launch_vector_forward, launch_vector_backward_data, launch_vector_backward_weight,
+     vector_weight_parts},
+    {takes_narrow, launch_narrow_forward, nullptr, launch_narrow_backward_weight, narrow_weight_parts},
+};
+
+const Kernels& kernels_of(const ConvSizes& sizes) {
+  for (const Kernels& kind : kKinds)
+    if (kind.takes(sizes)) return kind;
+  return kKinds[4];
+}
 
 constexpr int kThreads = 256;
 
@@ -52,10 +95,6 @@ __global__ void __launch_bounds__(kThreads)
       widen<T>((static_cast<const T*>(narrow_weight.data) + blockIdx.y * narrow_weight.lane_stride)[value]);
 }
 
-int weight_parts(const ConvSizes& sizes) {
-  return takes_vector(sizes) ? vector_weight_parts(sizes) : narrow_weight_parts(sizes);
-}
-
 int weight_values(const ConvSizes& sizes) {
   return sizes.filters * sizes.kernel * sizes.kernel * sizes.channels;
 }
@@ -63,20 +102,19 @@ int weight_values(const ConvSizes& sizes) {
 }  // namespace
 
 cudaError_t launch_conv_forward(const ConvArgs& args, cudaStream_t stream) {
-  return takes_vector(args.sizes) ? launch_vector_forward(args, stream) : launch_narrow_forward(args, stream);
+  return kernels_of(args.sizes).forward(args, stream);
 }
 
 cudaError_t launch_conv_backward_data(const ConvArgs& args, cudaStream_t stream) {
-  return launch_vector_backward_data(args, stream);
+  return kernels_of(args.sizes).backward_data(args, stream);
 }
 
 cudaError_t launch_conv_backward_weight(const ConvArgs& args, cudaStream_t stream) {
-  const cudaError_t error = takes_vector(args.sizes) ? launch_vector_backward_weight(args, stream)
-                                                     : launch_narrow_backward_weight(args, stream);
-  if (error) return error;
+  const Kernels& kernels = kernels_of(args.sizes);
+  if (const cudaError_t error = kernels.backward_weight(args, stream)) return error;
   const int values = weight_values(args.sizes);
   add_parts_kernel<<<dim3((values + kSumWeights - 1) / kSumWeights, args.sizes.lanes), kThreads, 0, stream>>>(
-      args.partial, weight_parts(args.sizes), values, args.grad_weight, args.grad_weight_stride,
+      args.partial, kernels.weight_parts(args.sizes), values, args.grad_weight, args.grad_weight_stride,
       args.entries);
   return cudaGetLastError();
 }
@@ -92,7 +130,7 @@ cudaError_t launch_widen_weight(KernelType type, int lanes, int values, Stack na
 }
 
 int64_t conv_weight_partials(const ConvSizes& sizes) {
-  return static_cast<int64_t>(sizes.lanes) * weight_parts(sizes) * weight_values(sizes);
+  return static_cast<int64_t>(sizes.lanes) * kernels_of(sizes).weight_parts(sizes) * weight_values(sizes);
 }
 
 }  // namespace espalier::lanes

@@ -1,8 +1,11 @@
 // The convolution kernels of all lanes at once: bf16 and f16 on tensor cores, fp32 sums, channels-last.
 //
-// Two kinds, by the channels of what is read:
+// Kinds, by channels and filters; the first that fits does a convolution (dispatch.cu):
+//   first   a network's first convolution, 3x3 of 3 channels: windows as four chunks of shared memory
+//   point   1x1 of 8, 16 or 32 channels: products straight from global memory
+//   image   3x3 of 8, 16 or 32 channels: whole images in shared memory
 //   vector  channels and filters are multiples of 8: 16-byte vectors, an implicit matrix product per lane
-//   narrow  a network's first convolution (3 channels): few values per pixel, staged in shared memory
+//   narrow  other first convolutions: few values per pixel, staged in shared memory
 // Deterministic: every sum is taken in an order that depends on a lane's shape alone; no atomics.
 #pragma once
 

@@ -1,6 +1,7 @@
 // The linear map of all lanes. Small by nature (a classifier of ten classes, a gate of a few channels), so
-// plain sums: one warp per sample forward and for the gradient of x, one block per output for the weights'.
-// Deterministic: sums are shared out over a warp or block by the shape of a lane alone.
+// plain sums: one thread per output of a sample forward, where there are few features, else one warp per
+// sample, as for the gradient of x; one block per output for the weights'. Deterministic: sums are shared out
+// over a warp or block by the shape of a lane alone.
 #include "espalier/lanes/head/kernel.h"
 #include "espalier/lanes/vector_access.cuh"
 
@@ -16,6 +17,26 @@ __device__ inline W warp_sum(W value) {
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;
+}
+
+constexpr int kFewFeatures = 64;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward_few_kernel(LinearArgs args) {
+  using W = wide_t<T>;
+  const int lane = blockIdx.y, index = blockIdx.x * kThreads + threadIdx.x;
+  if (index >= args.batch * args.out_features || (args.entries != nullptr && args.entries[lane] < 0)) return;
+  const int sample = index / args.out_features, o = index - sample * args.out_features;
+  const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride +
+                     static_cast<int64_t>(sample) * args.in_features;
+  const W* const weight = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride +
+                          static_cast<int64_t>(o) * args.in_features;
+  W sum = args.bias.data == nullptr
+              ? W(0)
+              : (static_cast<const W*>(args.bias.data) + lane * args.bias.lane_stride)[o];
+#pragma unroll 8
+  for (int i = 0; i < args.in_features; ++i) sum += widen<T>(x[i]) * weight[i];
+  (static_cast<W*>(args.out.data) + lane * args.out.lane_stride)[index] = sum;
 }
 
 template <class T>
@@ -110,7 +131,14 @@ template <class T>
 cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
   const dim3 samples((args.batch + kWarps - 1) / kWarps, args.lanes);
   if (!backward) {
-    forward_kernel<T><<<samples, kThreads, 0, stream>>>(args);
+    // A single sum of f32 products would round more than torch's.
+    if (sizeof(T) == 2 && args.in_features <= kFewFeatures) {
+      const int outputs = args.batch * args.out_features;
+      forward_few_kernel<T>
+          <<<dim3((outputs + kThreads - 1) / kThreads, args.lanes), kThreads, 0, stream>>>(args);
+    } else {
+      forward_kernel<T><<<samples, kThreads, 0, stream>>>(args);
+    }
     return cudaGetLastError();
   }
   if (args.grad_x.data != nullptr) grad_x_kernel<T><<<samples, kThreads, 0, stream>>>(args);

@@ -4,6 +4,7 @@
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "espalier/core/ignored_label.h"
 #include "espalier/lanes/stack.h"
 #if ESPALIER_WITH_CUDA
 #include <ATen/ops/zeros.h>
@@ -17,8 +18,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
 
 // [L,B] bool: samples that count.
 at::Tensor valid_samples(const at::Tensor& labels, const at::Tensor& mask) {
@@ -172,6 +171,31 @@ LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, c
   // Integers: exact in any order, so all lanes at once.
   const at::Tensor correct = (logits.detach().argmax(2) == labels).logical_and(valid);
   return {.num_correct = correct.sum(1), .num_valid = valid.sum(1)};
+}
+
+void add_lane_accuracy_(const at::Tensor& sums, const at::Tensor& losses, const at::Tensor& logits,
+                        const at::Tensor& labels) {
+  check(logits, labels, {}, "add_lane_accuracy_");
+  check_sizes(losses, {logits.size(0)}, "add_lane_accuracy_", "losses", "[L]");
+  check_sizes(sums, {3, logits.size(0)}, "add_lane_accuracy_", "sums", "[3,L]");
+  TORCH_CHECK(sums.scalar_type() == at::kDouble && sums.is_contiguous() && sums.device() == logits.device(),
+              "add_lane_accuracy_: sums: want Double, dense, on ", logits.device(), " as logits, got ",
+              sums.scalar_type(), " on ", sums.device());
+#if ESPALIER_WITH_CUDA
+  if (logits.is_cuda() && has_kernel_type(logits) && losses.scalar_type() == wide_type(logits)) {
+    const c10::cuda::CUDAGuard guard(logits.device());
+    const at::Tensor read = dense_lanes(logits.detach()), own_labels = dense_rows(labels);
+    LossArgs args = loss_args(read, own_labels, {});
+    args.loss = {losses.data_ptr(), losses.stride(0)};
+    args.sums = sums.mutable_data_ptr<double>();
+    if (logits.numel() > 0) C10_CUDA_CHECK(launch_accuracy(args, stream_of(read)));
+    return;
+  }
+#endif
+  const LaneAccuracy hits = lane_accuracy(logits, labels);
+  sums.select(0, 0).add_(losses * hits.num_valid);
+  sums.select(0, 1).add_(hits.num_correct);
+  sums.select(0, 2).add_(hits.num_valid);
 }
 
 }  // namespace espalier::lanes

@@ -1,5 +1,7 @@
-// Cross entropy and accuracy of all lanes. One block per lane forward, one warp per sample; the samples'
-// losses are added up in an order that depends on the batch alone. Deterministic.
+// Cross entropy and accuracy of all lanes. One block per lane forward, and a group of threads per sample: a
+// warp, or four where classes are few. The samples' losses are added up in an order that depends on the batch
+// alone. Deterministic.
+#include "espalier/core/ignored_label.h"
 #include "espalier/lanes/head/kernel.h"
 #include "espalier/lanes/vector_access.cuh"
 
@@ -8,15 +10,26 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarp = 32;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
+constexpr int kFewClasses = 16, kFewThreads = 4;
 
-template <class W>
-__device__ inline W warp_sum(W value) {
+// The threads of one sample: kSize neighbours of a warp. Groups of a warp go their own ways.
+template <int kSize>
+struct Group {
+  static constexpr int kCount = kThreads / kSize;  // in a block
+  int number = threadIdx.x / kSize, thread = threadIdx.x % kSize;
+  unsigned mask = (kSize == kWarp ? ~0u : (1u << kSize) - 1) << (threadIdx.x % kWarp / kSize * kSize);
+
+  template <class W>
+  __device__ W other(W value, int step) const {
+    return __shfl_xor_sync(mask, value, step);
+  }
+  template <class W>
+  __device__ W sum(W value) const {
 #pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  return value;
-}
+    for (int step = kSize / 2; step > 0; step /= 2) value += other(value, step);
+    return value;
+  }
+};
 
 __device__ inline bool is_valid(const LossArgs& args, int lane, int sample) {
   return args.labels[lane * args.labels_stride + sample] != kIgnoredLabel &&
@@ -28,24 +41,24 @@ __device__ inline bool in_range(const LossArgs& args, int64_t label) {
   return label >= 0 && label < args.classes;
 }
 
-// max and log(sum(exp)) of a sample's logits, on every lane of a warp. A NaN makes both NaN.
-template <class T>
-__device__ inline void log_sum(const LossArgs& args, const T* logits, int in_warp, sum_t<T>& most,
-                               sum_t<T>& log_of_sum) {
+// max and log(sum(exp)) of a sample's logits, to every thread of its group. A NaN makes both NaN.
+template <class T, int kSize>
+__device__ inline void log_sum(const LossArgs& args, const T* logits, const Group<kSize>& group,
+                               sum_t<T>& most, sum_t<T>& log_of_sum) {
   using S = sum_t<T>;
   most = -INFINITY;
-  for (int k = in_warp; k < args.classes; k += kWarp) {
+  for (int k = group.thread; k < args.classes; k += kSize) {
     const S value = widen<T>(logits[k]);
     most = value > most || value != value ? value : most;
   }
 #pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const S other = __shfl_xor_sync(0xffffffffu, most, step);
+  for (int step = kSize / 2; step > 0; step /= 2) {
+    const S other = group.other(most, step);
     most = other > most || other != other ? other : most;
   }
   S sum = 0;
-  for (int k = in_warp; k < args.classes; k += kWarp) sum += exp(widen<T>(logits[k]) - most);
-  log_of_sum = log(warp_sum(sum));
+  for (int k = group.thread; k < args.classes; k += kSize) sum += exp(widen<T>(logits[k]) - most);
+  log_of_sum = log(group.sum(sum));
 }
 
 // How many samples of a lane count, to all threads.
@@ -60,47 +73,50 @@ __device__ inline int count_valid(const LossArgs& args, int lane) {
   return count;
 }
 
-template <class T>
+template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  __shared__ S shared[kWarps];
-  const int lane = blockIdx.x, warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const Group<kSize> group;
+  __shared__ S shared[Group<kSize>::kCount];
+  const int lane = blockIdx.x;
   const int count = count_valid(args, lane);
   S total = 0;
-  for (int sample = warp; sample < args.batch; sample += kWarps) {
+  for (int sample = group.number; sample < args.batch; sample += group.kCount) {
     if (!is_valid(args, lane, sample)) continue;
     const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride +
                             static_cast<int64_t>(sample) * args.classes;
     const int64_t label = args.labels[lane * args.labels_stride + sample];
     S most, log_of_sum;
-    log_sum<T>(args, logits, in_warp, most, log_of_sum);
+    log_sum<T>(args, logits, group, most, log_of_sum);
     const S right = in_range(args, label) ? widen<T>(logits[label]) : static_cast<W>(NAN);
     S loss = log_of_sum - (right - most);
     if (args.smoothing > 0) {
       S sum = 0;
-      for (int k = in_warp; k < args.classes; k += kWarp) sum += widen<T>(logits[k]) - most - log_of_sum;
+      for (int k = group.thread; k < args.classes; k += kSize) sum += widen<T>(logits[k]) - most - log_of_sum;
       loss = loss * static_cast<S>(1 - args.smoothing) -
-             warp_sum(sum) * static_cast<S>(args.smoothing / args.classes);
+             group.sum(sum) * static_cast<S>(args.smoothing / args.classes);
     }
     total += loss;
   }
-  if (in_warp == 0) shared[warp] = total;
+  if (group.thread == 0) shared[group.number] = total;
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x >= kWarp) return;
   total = 0;
-  for (int i = 0; i < kWarps; ++i) total += shared[i];
+  for (int i = threadIdx.x; i < group.kCount; i += kWarp) total += shared[i];
+  total = Group<kWarp>().sum(total);
+  if (threadIdx.x != 0) return;
   static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] =
       static_cast<W>(total / static_cast<S>(count > 1 ? count : 1));
 }
 
 // (softmax - q) / count, times the lane's own gradient. blockIdx: samples, lane.
-template <class T>
+template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
-            in_warp = threadIdx.x % kWarp;
+  const Group<kSize> group;
+  const int lane = blockIdx.y, sample = blockIdx.x * group.kCount + group.number;
   const int count = count_valid(args, lane);
   if (sample >= args.batch) return;
   const int64_t offset = static_cast<int64_t>(sample) * args.classes;
@@ -111,22 +127,23 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   const S factor = static_cast<const W*>(args.loss.data)[lane * args.loss.lane_stride] /
                    static_cast<S>(count > 1 ? count : 1);
   S most, log_of_sum;
-  log_sum<T>(args, logits, in_warp, most, log_of_sum);
-  for (int k = in_warp; k < args.classes; k += kWarp) {
+  log_sum<T>(args, logits, group, most, log_of_sum);
+  for (int k = group.thread; k < args.classes; k += kSize) {
     S slope = exp(widen<T>(logits[k]) - most - log_of_sum) - static_cast<S>(args.smoothing / args.classes);
     if (k == label) slope -= static_cast<S>(1 - args.smoothing);
     to[k] = narrow<T>(static_cast<W>(valid ? slope * factor : S(0)));
   }
 }
 
-template <class T>
+template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads) accuracy_kernel(LossArgs args) {
   using W = wide_t<T>;
+  const Group<kSize> group;
   __shared__ int correct;
-  const int lane = blockIdx.x, warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const int lane = blockIdx.x;
   if (threadIdx.x == 0) correct = 0;
   const int count = count_valid(args, lane);
-  for (int sample = warp; sample < args.batch; sample += kWarps) {
+  for (int sample = group.number; sample < args.batch; sample += group.kCount) {
     if (!is_valid(args, lane, sample)) continue;
     const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride +
                             static_cast<int64_t>(sample) * args.classes;
@@ -140,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) accuracy_kernel(LossArgs args) {
       if (a_nan != b_nan) return a_nan;
       return a_nan || a == b ? a_at < b_at : a > b;
     };
-    for (int k = in_warp; k < args.classes; k += kWarp) {
+    for (int k = group.thread; k < args.classes; k += kSize) {
       const W value = widen<T>(logits[k]);
       if (better(value, k, best, at, args.classes)) {
         best = value;
@@ -148,33 +165,48 @@ __global__ void __launch_bounds__(kThreads) accuracy_kernel(LossArgs args) {
       }
     }
 #pragma unroll
-    for (int step = kWarp / 2; step > 0; step /= 2) {
-      const W other = __shfl_xor_sync(0xffffffffu, best, step);
-      const int other_at = __shfl_xor_sync(0xffffffffu, at, step);
+    for (int step = kSize / 2; step > 0; step /= 2) {
+      const W other = group.other(best, step);
+      const int other_at = group.other(at, step);
       if (better(other, other_at, best, at, args.classes)) {
         best = other;
         at = other_at;
       }
     }
-    if (in_warp == 0 && at == args.labels[lane * args.labels_stride + sample]) atomicAdd(&correct, 1);
+    if (group.thread == 0 && at == args.labels[lane * args.labels_stride + sample]) atomicAdd(&correct, 1);
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  args.num_correct[lane] = correct;
-  args.num_valid[lane] = count;
+  if (args.sums == nullptr) {
+    args.num_correct[lane] = correct;
+    args.num_valid[lane] = count;
+    return;
+  }
+  const W loss = static_cast<const W*>(args.loss.data)[lane * args.loss.lane_stride];
+  args.sums[lane] += static_cast<double>(loss * static_cast<W>(count));
+  args.sums[args.lanes + lane] += correct;
+  args.sums[2 * args.lanes + lane] += count;
 }
 
 enum class Pass { kForward, kBackward, kAccuracy };
 
+template <class T, int kSize>
+cudaError_t launch(Pass pass, const LossArgs& args, cudaStream_t stream) {
+  constexpr int kCount = Group<kSize>::kCount;
+  if (pass == Pass::kForward)
+    forward_kernel<T, kSize><<<args.lanes, kThreads, 0, stream>>>(args);
+  else if (pass == Pass::kAccuracy)
+    accuracy_kernel<T, kSize><<<args.lanes, kThreads, 0, stream>>>(args);
+  else
+    backward_kernel<T, kSize>
+        <<<dim3((args.batch + kCount - 1) / kCount, args.lanes), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
 template <class T>
 cudaError_t launch(Pass pass, const LossArgs& args, cudaStream_t stream) {
-  if (pass == Pass::kForward)
-    forward_kernel<T><<<args.lanes, kThreads, 0, stream>>>(args);
-  else if (pass == Pass::kAccuracy)
-    accuracy_kernel<T><<<args.lanes, kThreads, 0, stream>>>(args);
-  else
-    backward_kernel<T><<<dim3((args.batch + kWarps - 1) / kWarps, args.lanes), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return args.classes <= kFewClasses ? launch<T, kFewThreads>(pass, args, stream)
+                                     : launch<T, kWarp>(pass, args, stream);
 }
 
 cudaError_t launch(Pass pass, const LossArgs& args, cudaStream_t stream) {

@@ -23,4 +23,9 @@ struct LaneAccuracy {
 // Arguments as lane_cross_entropy()'s.
 LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask = {});
 
+// sums [3,L] f64, dense: += loss times valid samples, correct ones, valid ones; on CUDA by one kernel. losses
+// [L]: what lane_cross_entropy() made of the same logits and labels, without a mask.
+void add_lane_accuracy_(const at::Tensor& sums, const at::Tensor& losses, const at::Tensor& logits,
+                        const at::Tensor& labels);
+
 }  // namespace espalier::lanes

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "espalier/lanes/head/kernel.h"
+#include "espalier/lanes/row_sums.cuh"
 #include "espalier/lanes/vector_access.cuh"
 
 namespace espalier::lanes {
@@ -64,7 +65,34 @@ __global__ void __launch_bounds__(kThreads) max_pool_kernel(PoolArgs args, int h
   }
 }
 
-// One block per sample: threads across vectors of channels and over pixels.
+// Few pixels: one thread a vector of a sample, which adds them up in their order.
+constexpr int kFewPixels = 64;
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads) average_few_kernel(PoolArgs args) {
+  using W = wide_t<T>;
+  const int lane = blockIdx.y, vectors = args.channels / kWidth, pixels = args.height * args.width;
+  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  const int index = blockIdx.x * kThreads + threadIdx.x;
+  if (index >= args.batch * vectors) return;
+  const int sample = index / vectors, channel = index % vectors * kWidth;
+  const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride +
+                     static_cast<int64_t>(sample) * pixels * args.channels + channel;
+  W sums[kWidth] = {};
+#pragma unroll 8
+  for (int pixel = 0; pixel < pixels; ++pixel) {
+    W values[kWidth];
+    load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) sums[j] += values[j];
+  }
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) sums[j] /= static_cast<W>(pixels);
+  store<T, kWidth>(static_cast<T*>(args.out.data) + lane * args.out.lane_stride +
+                       static_cast<int64_t>(sample) * args.channels + channel,
+                   sums);
+}
+
+// Many: one block per sample, threads across vectors of channels and over pixels.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads) average_kernel(PoolArgs args, int across) {
   using W = wide_t<T>;
@@ -87,18 +115,10 @@ __global__ void __launch_bounds__(kThreads) average_kernel(PoolArgs args, int ac
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) sums[j] += values[j];
       }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) shared[j][threadIdx.x] = sums[j];
-    for (int half = rows / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (ty < half)
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) shared[j][threadIdx.x] += shared[j][threadIdx.x + half * across];
-    }
+    add_rows<kThreads>(across, sums, shared);
     if (ty == 0 && vector < vectors) {
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) sums[j] = shared[j][threadIdx.x] / static_cast<W>(pixels);
+      for (int j = 0; j < kWidth; ++j) sums[j] /= static_cast<W>(pixels);
       store<T, kWidth>(out + vector * kWidth, sums);
     }
   }
@@ -146,7 +166,10 @@ cudaError_t launch(Pass pass, const PoolArgs& args, cudaStream_t stream) {
       break;
     }
     case Pass::kAverage:
-      average_kernel<T, kWidth><<<dim3(args.batch, args.lanes), kThreads, 0, stream>>>(args, across);
+      if (sizeof(T) == 2 && args.height * args.width <= kFewPixels)
+        average_few_kernel<T, kWidth><<<blocks(args.batch), kThreads, 0, stream>>>(args);
+      else
+        average_kernel<T, kWidth><<<dim3(args.batch, args.lanes), kThreads, 0, stream>>>(args, across);
       break;
     case Pass::kAverageBackward:
       average_backward_kernel<T, kWidth>

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "espalier/core/ignored_label.h"
 #include "espalier/lanes/stack.h"
 #if ESPALIER_WITH_CUDA
 #include "espalier/lanes/head/kernel.h"
@@ -12,8 +13,6 @@
 
 namespace espalier::lanes {
 namespace {
-
-constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
 
 // The cross entropy of one sample; NaN where a logit is.
 double cross_entropy(const double* logits, int64_t classes, int64_t label) {

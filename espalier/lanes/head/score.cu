@@ -1,5 +1,6 @@
 // One block per lane, one thread per sample: a window of samples at a time, whose cross entropies one thread
 // adds up in their order. Deterministic, and the same however a split is cut into batches.
+#include "espalier/core/ignored_label.h"
 #include "espalier/lanes/head/kernel.h"
 #include "espalier/lanes/vector_access.cuh"
 
@@ -7,7 +8,6 @@ namespace espalier::lanes {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int64_t kIgnoredLabel = -100;
 
 template <class T>
 __device__ inline double cross_entropy(const T* logits, int classes, int64_t label, bool& is_hit) {

@@ -112,11 +112,15 @@ __global__ void __launch_bounds__(kThreads)
 
   if (args.pool == NormPool::k2x2) {
     const int high = args.height / 2, wide = args.width / 2;
+    T* const winner_values = args.winner_values.data == nullptr
+                                 ? nullptr
+                                 : static_cast<T*>(args.winner_values.data) +
+                                       at.lane * args.winner_values.lane_stride + at.channel;
     const Range range(args.batch * high * wide, at.part, gridDim.x);
     for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
       const WindowPlace window(index, windows);
       const int first_pixel = window.pixel(args);
-      W result[kWidth] = {};
+      W result[kWidth] = {}, value_of_best[kWidth] = {};
       if (mask == nullptr || mask[window.sample]) {
         W values[4][kWidth];
 #pragma unroll
@@ -129,10 +133,16 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
           for (int i = 0; i < 4; ++i)
             four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-          winner(four, result[j]);
+          const int chosen = winner(four, result[j]);
+          value_of_best[j] = chosen == 0   ? values[0][j]
+                             : chosen == 1 ? values[1][j]
+                             : chosen == 2 ? values[2][j]
+                                           : values[3][j];
         }
       }
       store<T, kWidth>(out + static_cast<int64_t>(index) * args.channels, result);
+      if (winner_values != nullptr)
+        store<T, kWidth>(winner_values + static_cast<int64_t>(index) * args.channels, value_of_best);
     }
     return;
   }

@@ -4,9 +4,9 @@
 // channel; (2) every block adds the parts of its lane up, in order, and writes its share of the output. Where
 // parts are many, a small kernel between makes one of them.
 // Backward: (1) a part's sums of g and g z (g the gradient past pool and ReLU, z the normalised input); (2)
-// the parts' sum and the input's gradient. The winner of a pooling window and the ReLU are found again from
-// the input, so nothing but the statistics is kept; past a residual the ReLU is found again from the output.
-// The overlapping windows of a 3x3 pool keep their winners.
+// the parts' sum and the input's gradient. A pooling window keeps the value that won it, which is all that
+// the sums read; which of the four it was, and the ReLU, are found again from the input. Past a residual the
+// ReLU is found again from the output. The overlapping windows of a 3x3 pool keep their winners' places too.
 //
 // Thread mapping: a thread owns a vector of channels (16 bytes, or one value) and walks over pixels, so its
 // coefficients stay in registers. blockIdx: part of the pixels, lane, slice of the channels.

@@ -6,6 +6,47 @@ namespace espalier::lanes {
 namespace batch_norm {
 namespace {
 
+// What a thread meets of the windows of a 2x2 pool: the gradient of each and the value that won it. Several
+// loads are under way at once: windows that are not there are read as the first one, and left out.
+template <class T, int kWidth, class Add>
+__device__ void each_winner(const NormArgs& args, const Windows& windows, const Range& range,
+                            const ChannelThread<kWidth>& at, const Add& add) {
+  using W = wide_t<T>;
+  constexpr int kAtOnce = 4;
+  const int high = args.height / 2, wide = args.width / 2;
+  const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
+  const T* const values =
+      static_cast<const T*>(args.winner_values.data) + at.lane * args.winner_values.lane_stride + at.channel;
+  const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
+  for (int first = range.begin + at.ty; first < range.end; first += at.rows * kAtOnce) {
+    bool there[kAtOnce];
+    Pack<T, kWidth> grad[kAtOnce], value[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int index = min(first + i * at.rows, range.end - 1);
+      const WindowPlace window(index, windows);
+      there[i] = first + i * at.rows < range.end && window.y < high && window.x < wide &&
+                 (mask == nullptr || mask[window.sample]);
+      const int64_t place =
+          there[i]
+              ? ((static_cast<int64_t>(window.sample) * high + window.y) * wide + window.x) * args.channels
+              : 0;
+      grad[i] = *reinterpret_cast<const Pack<T, kWidth>*>(grads + place);
+      value[i] = *reinterpret_cast<const Pack<T, kWidth>*>(values + place);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      W wide_grad[kWidth], wide_value[kWidth];
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        wide_grad[j] = widen<T>(grad[i].value[j]);
+        wide_value[j] = widen<T>(value[i].value[j]);
+      }
+      if (there[i]) add(wide_grad, wide_value);
+    }
+  }
+}
+
 // partial: [L][parts][2][C]: sums of g, and of g (x - mean).
 template <class T, int kWidth, bool kResidual>
 __global__ void __launch_bounds__(kThreads)
@@ -43,53 +84,43 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       // Window by window, pooled or not: zeros are all that a pool adds to the sums of its winners, so these
       // have the same bits whether it is done here or by a kernel of its own.
-      const bool is_pooled = args.pool == NormPool::k2x2;
-      const int pooled_high = args.height / 2, pooled_wide = args.width / 2;
       const Range range(args.batch * static_cast<int>(windows.a_sample.divisor), at.part, parts);
-      for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
-        const WindowPlace window(index, windows);
-        if (mask != nullptr && !mask[window.sample]) continue;
-        if (is_pooled && (window.y >= pooled_high || window.x >= pooled_wide)) continue;
-        const int first_pixel = window.pixel(args);
-        const auto pixel = [&](int i) {
-          return static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels;
-        };
-        const auto is_inside = [&](int i) {
-          return window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
-        };
-        W values[4][kWidth] = {}, grad[4][kWidth] = {};
+      if (args.pool == NormPool::k2x2)
+        each_winner<T, kWidth>(
+            args, windows, range, at, [&](const W(&grad)[kWidth], const W(&value)[kWidth]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (is_inside(i)) load<T, kWidth>(values[i], x + pixel(i));
-        if (is_pooled) {
-          const int64_t pooled =
-              (static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide + window.x;
-          load<T, kWidth>(grad[0], grads + pooled * args.channels);
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (is_inside(i)) load<T, kWidth>(grad[i], grads + pixel(i));
-        }
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          W y[4], best;
+              for (int j = 0; j < kWidth; ++j) {
+                const W y = normalised<T>(value[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+                add(j, past_relu<T>(grad[j], y, args.relu), value[j]);
+              }
+            });
+      else
+        for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
+          const WindowPlace window(index, windows);
+          if (mask != nullptr && !mask[window.sample]) continue;
+          const int first_pixel = window.pixel(args);
+          const auto pixel = [&](int i) {
+            return static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels;
+          };
+          const auto is_inside = [&](int i) {
+            return window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
+          };
+          W values[4][kWidth] = {}, grad[4][kWidth] = {};
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            y[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-          if (is_pooled) {
-            const int chosen = winner(y, best);
-            const W value = chosen == 0   ? values[0][j]
-                            : chosen == 1 ? values[1][j]
-                            : chosen == 2 ? values[2][j]
-                                          : values[3][j];
-            add(j, past_relu<T>(grad[0][j], best, args.relu), value);
-          } else {
+            if (is_inside(i)) {
+              load<T, kWidth>(values[i], x + pixel(i));
+              load<T, kWidth>(grad[i], grads + pixel(i));
+            }
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-              if (is_inside(i)) add(j, past_relu<T>(grad[i][j], y[i], args.relu), values[i][j]);
-          }
+          for (int j = 0; j < kWidth; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              if (!is_inside(i)) continue;
+              const W y = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+              add(j, past_relu<T>(grad[i][j], y, args.relu), values[i][j]);
+            }
         }
-      }
     }
   }
   __shared__ S sums[kWidth][kThreads], products[kWidth][kThreads];

@@ -3,6 +3,7 @@
 #if ESPALIER_WITH_CUDA
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "espalier/lanes/active.h"
@@ -25,6 +26,7 @@ struct Call {
   Pooling pooling = Pooling::kNone;
   int64_t groups = 0;
   bool is_rectified = false;
+  bool has_gradient = false;  // a backward pass may follow
   double eps = 0;
   double momentum = 0;
   at::Tensor mask;
@@ -83,10 +85,12 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     };
     const at::Tensor out =
         empty_lanes({x.size(0), x.size(1), x.size(2), pooled(x.size(3)), pooled(x.size(4))}, x.options());
-    const bool keeps_winners = call.pooling == Pooling::k3x3;
-    const at::Tensor winner_values = keeps_winners ? empty_lanes(out.sizes(), x.options()) : at::Tensor();
+    const bool keeps_places = call.pooling == Pooling::k3x3;
+    const at::Tensor winner_values = keeps_places || (call.pooling == Pooling::k2x2 && call.has_gradient)
+                                         ? empty_lanes(out.sizes(), x.options())
+                                         : at::Tensor();
     const at::Tensor winners =
-        keeps_winners ? at::empty({out.numel()}, x.options().dtype(at::kByte)) : at::Tensor();
+        keeps_places ? at::empty({out.numel()}, x.options().dtype(at::kByte)) : at::Tensor();
     const bool is_batch = call.kind == Kind::kBatch;
     const at::Tensor statistics = is_batch ? at::empty({2, x.size(0), x.size(2)}, options)
                                            : at::empty({2, x.size(0), x.size(1), call.groups}, options);
@@ -96,7 +100,7 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     args.out = stack_of(out);
     args.residual = stack_of(residual);
     args.winner_values = stack_of(winner_values);
-    if (keeps_winners) args.winners = winners.data_ptr<uint8_t>();
+    if (keeps_places) args.winners = winners.data_ptr<uint8_t>();
     args.weight = stack_of(wide_weight);
     args.bias = stack_of(wide_bias);
     args.mean = statistics.select(0, 0).data_ptr();
@@ -119,15 +123,17 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     if (x.numel() > 0)
       C10_CUDA_CHECK(is_batch ? launch_batch_norm_forward(args, stream_of(x))
                               : launch_group_norm_forward(args, stream_of(x)));
-    // Past a residual the ReLU is found again from the output, which the next layer keeps anyway.
+    // Past a residual the ReLU is found again from the output, which the next layer keeps anyway; group norm
+    // has none.
     ctx->save_for_backward({x, weight, bias, statistics, count, call.mask, entries,
-                            residual.defined() ? out : at::Tensor(), winner_values, winners});
+                            residual.defined() && is_batch ? out : at::Tensor(), winner_values, winners});
     ctx->saved_data["kind"] = static_cast<int64_t>(call.kind);
     ctx->saved_data["mode"] = static_cast<int64_t>(call.mode);
     ctx->saved_data["activation"] = static_cast<int64_t>(call.activation);
     ctx->saved_data["pooling"] = static_cast<int64_t>(call.pooling);
     ctx->saved_data["groups"] = call.groups;
     ctx->saved_data["rectified"] = call.is_rectified;
+    ctx->saved_data["residual"] = residual.defined();
     return out;
   }
 
@@ -148,7 +154,7 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     const at::Tensor wide_weight = dense_rows(as_wide(weight, wide)),
                      wide_bias = dense_rows(as_wide(bias, wide));
     const at::Tensor grad_x = ctx->needs_input_grad(0) ? empty_lanes(x.sizes(), x.options()) : at::Tensor();
-    const at::Tensor grad_residual =
+    at::Tensor grad_residual =
         saved[7].defined() && ctx->needs_input_grad(3) ? empty_lanes(x.sizes(), x.options()) : at::Tensor();
     const bool empty = x.numel() == 0;
     const auto make = [&] {
@@ -177,6 +183,9 @@ struct NormKernelFunction : torch::autograd::Function<NormKernelFunction> {
     if (!empty)
       C10_CUDA_CHECK(is_batch ? launch_batch_norm_backward(args, stream_of(x))
                               : launch_group_norm_backward(args, stream_of(x)));
+    // A sum hands its gradient on as it is, where it lies as a stack does.
+    if (!is_batch && ctx->saved_data["residual"].toBool() && ctx->needs_input_grad(3))
+      grad_residual = grad.strides() == x.strides() ? grad : empty_lanes(x.sizes(), x.options()).copy_(grad);
     return {grad_x, like(grad_weight, weight), like(grad_bias, bias), grad_residual, at::Tensor()};
   }
 
@@ -201,22 +210,24 @@ at::Tensor batch_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, c
                                 const BatchNormCall& call) {
   TORCH_CHECK(call.pooling != Pooling::k2x2 || (x.size(3) >= 2 && x.size(4) >= 2),
               "lane_batch_norm2d: x: want at least 2 x 2 pixels to pool, got ", x.sizes());
-  return NormKernelFunction::apply(x, weight, bias, if_defined(call.residual),
-                                   Call{.kind = Kind::kBatch,
-                                        .mode = call.mode,
-                                        .activation = call.activation,
-                                        .pooling = call.pooling,
-                                        .eps = call.eps,
-                                        .momentum = call.momentum,
-                                        .mask = dense_rows(call.mask),
-                                        .running_mean = call.running_mean,
-                                        .running_var = call.running_var,
-                                        .fallbacks = call.fallbacks});
+  return NormKernelFunction::apply(
+      x, weight, bias, if_defined(call.residual),
+      Call{.kind = Kind::kBatch,
+           .mode = call.mode,
+           .activation = call.activation,
+           .pooling = call.pooling,
+           .has_gradient = c10::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()),
+           .eps = call.eps,
+           .momentum = call.momentum,
+           .mask = dense_rows(call.mask),
+           .running_mean = call.running_mean,
+           .running_var = call.running_var,
+           .fallbacks = call.fallbacks});
 }
 
 at::Tensor group_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                 const GroupNormCall& call) {
-  return NormKernelFunction::apply(x, weight, bias, std::nullopt,
+  return NormKernelFunction::apply(x, weight, bias, if_defined(call.residual),
                                    Call{.kind = Kind::kGroup,
                                         .activation = call.activation,
                                         .groups = call.groups,

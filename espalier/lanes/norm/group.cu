@@ -1,5 +1,5 @@
-// Group norm of all lanes. A block does one sample: its values are read for the statistics, and again, from
-// cache, to be normalised. Backward leaves every sample's share of the parameters' gradients; a second
+// Group norm of all lanes. A block does one sample: its values are read once for the statistics, and again,
+// from cache, to be normalised. Backward leaves every sample's share of the parameters' gradients; a second
 // kernel adds them up in the order of the samples.
 //
 // Thread mapping: threads across vectors of channels (16 bytes where channels allow it, else one value) and
@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "espalier/lanes/norm/kernel.h"
+#include "espalier/lanes/row_sums.cuh"
 #include "espalier/lanes/vector_access.cuh"
 
 namespace espalier::lanes {
@@ -29,22 +30,6 @@ struct GroupThread {
         ty(threadIdx.x / across_) {}
 };
 
-// Sums over a block's rows of threads, into the first row; halving, so in a fixed order.
-template <class W, int kSums>
-__device__ void add_rows(const GroupThread& at, W (&sums)[kSums], W (*shared)[kThreads]) {
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) shared[i][threadIdx.x] = sums[i];
-  for (int half = at.rows / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (at.ty < half)
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) shared[i][threadIdx.x] += shared[i][threadIdx.x + half * at.across];
-  }
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) sums[i] = shared[i][threadIdx.x];
-}
-
 // x, or relu(x): a NaN passes.
 template <class T, int kWidth>
 __device__ inline void load_input(const NormArgs& args, wide_t<T> (&values)[kWidth], const T* from) {
@@ -54,83 +39,131 @@ __device__ inline void load_input(const NormArgs& args, wide_t<T> (&values)[kWid
   for (int j = 0; j < kWidth; ++j) values[j] = values[j] <= 0 ? wide_t<T>(0) : values[j];
 }
 
+// What a vector of channels is normalised with.
+template <class W, int kWidth, bool kSeveral>
+struct Coefficients {
+  static constexpr int kGroups = kSeveral ? kWidth : 1;
+  int group[kGroups];
+  W mean[kGroups], scale[kGroups], weight[kWidth], bias[kWidth];
+
+  template <class From>
+  __device__ Coefficients(const NormArgs& args, int lane, int vector, int depth, const From* means,
+                          const From* scales) {
+    const W* const weights = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride;
+    const W* const biases = static_cast<const W*>(args.bias.data) + lane * args.bias.lane_stride;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      group[j] = (vector * kWidth + j) / depth;
+      mean[j] = static_cast<W>(means[group[j]]);
+      scale[j] = static_cast<W>(scales[group[j]]);
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      weight[j] = weights[vector * kWidth + j];
+      bias[j] = biases[vector * kWidth + j];
+    }
+  }
+  __device__ W normal(W value, int j) const {
+    const int i = kSeveral ? j : 0;
+    return (value - mean[i]) * scale[i];
+  }
+};
+
 template <class T, int kWidth, bool kSeveral>
-__global__ void __launch_bounds__(kThreads) forward_kernel(NormArgs args, int across) {
+__global__ void __launch_bounds__(kThreads, 4) forward_kernel(NormArgs args, int across) {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  constexpr int kSums = kSeveral ? kWidth : 1;  // sums that a vector has
+  constexpr int kSums = kSeveral ? kWidth : 1;  // that a vector has, and as many of squares
   extern __shared__ __align__(16) uint8_t raw[];
-  S* const vector_sums = reinterpret_cast<S*>(raw);  // [vectors,kSums], then [groups] means and scales
-  __shared__ S scratch[kSums][kThreads];
+  S* const vector_sums = reinterpret_cast<S*>(raw);  // [vectors,2,kSums], then [groups] means and scales
+  __shared__ S scratch[2 * kSums][kThreads];
   const GroupThread at(across);
   if (args.entries != nullptr && args.entries[at.lane] < 0) return;
   const int pixels = args.height * args.width, vectors = args.channels / kWidth;
   const int depth = args.channels / args.groups;
-  const int sums_a_group = kSeveral ? depth : depth / kWidth;
   const int64_t offset = static_cast<int64_t>(at.sample) * pixels * args.channels;
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + offset;
   T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + offset;
+  const T* const residual = args.residual.data == nullptr ? nullptr
+                                                          : static_cast<const T*>(args.residual.data) +
+                                                                at.lane * args.residual.lane_stride + offset;
   const bool there = args.mask == nullptr || args.mask[at.lane * args.mask_stride + at.sample];
-  S* const means = vector_sums + vectors * kSums;
+  S* const means = vector_sums + vectors * 2 * kSums;
   S* const scales = means + args.groups;
   const S count = static_cast<S>(pixels) * depth;
+  // Sums are taken about a group's first value, so that squares lose nothing to a large mean.
+  const auto shift_of = [&](int group) {
+    W first[1] = {};
+    if (there) load_input<T, 1>(args, first, x + group * depth);
+    return static_cast<S>(first[0]);
+  };
 
-  // Two passes, mean and then squared deviations: the sample stays in the cache.
-  for (int pass = 0; pass < 2; ++pass) {
-    for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
-      S sum[kSums] = {};
-      if (vector < vectors && there) {
-        S mean[kSums] = {};
-        if (pass == 1)
+  for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
+    S sums[2 * kSums] = {};
+    if (vector < vectors && there) {
+      S shift[kSums];
 #pragma unroll
-          for (int j = 0; j < kSums; ++j) mean[j] = means[(vector * kWidth + j) / depth];
-        for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
-          W values[kWidth];
-          load_input<T, kWidth>(args, values,
-                                x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
+      for (int j = 0; j < kSums; ++j) shift[j] = shift_of((vector * kWidth + j) / depth);
+#pragma unroll 4
+      for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+        W values[kWidth];
+        load_input<T, kWidth>(args, values,
+                              x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
 #pragma unroll
-          for (int j = 0; j < kWidth; ++j) {
-            const int i = kSeveral ? j : 0;
-            sum[i] += pass == 0 ? values[j] : (values[j] - mean[i]) * (values[j] - mean[i]);
-          }
+        for (int j = 0; j < kWidth; ++j) {
+          const int i = kSeveral ? j : 0;
+          const S centred = values[j] - shift[i];
+          sums[i] += centred;
+          sums[kSums + i] += centred * centred;
         }
       }
-      add_rows<S, kSums>(at, sum, scratch);
-      if (at.ty == 0 && vector < vectors)
+    }
+    add_rows<kThreads>(at.across, sums, scratch);
+    if (at.ty == 0 && vector < vectors)
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) vector_sums[vector * kSums + i] = sum[i];
-    }
-    __syncthreads();
-    for (int group = threadIdx.x; group < args.groups; group += kThreads) {
-      S sum = 0;
-      for (int i = 0; i < sums_a_group; ++i) sum += vector_sums[group * sums_a_group + i];
-      if (pass == 0)
-        means[group] = sum / count;
-      else
-        scales[group] = S(1) / sqrt(sum / count + static_cast<S>(args.eps));
-    }
-    __syncthreads();
+      for (int i = 0; i < 2 * kSums; ++i) vector_sums[vector * 2 * kSums + i] = sums[i];
   }
+  __syncthreads();
   const int64_t statistics = (static_cast<int64_t>(at.lane) * args.batch + at.sample) * args.groups;
   for (int group = threadIdx.x; group < args.groups; group += kThreads) {
+    S sum = 0, squares = 0;
+    if (kSeveral) {
+      for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
+        const S* const from = vector_sums + channel / kWidth * 2 * kSums + channel % kWidth;
+        sum += from[0];
+        squares += from[kSums];
+      }
+    } else {
+      for (int vector = group * depth / kWidth; vector < (group + 1) * depth / kWidth; ++vector) {
+        sum += vector_sums[vector * 2];
+        squares += vector_sums[vector * 2 + 1];
+      }
+    }
+    const S share = sum / count;
+    const S variance = (squares - sum * share) / count;
+    means[group] = shift_of(group) + share;
+    scales[group] = S(1) / sqrt((variance < 0 ? S(0) : variance) + static_cast<S>(args.eps));  // a NaN stays
     static_cast<W*>(args.mean)[statistics + group] = static_cast<W>(means[group]);
     static_cast<W*>(args.scale)[statistics + group] = static_cast<W>(scales[group]);
   }
-  const W* const weight = static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride;
-  const W* const bias = static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride;
+  __syncthreads();
   for (int vector = at.tx; vector < vectors; vector += across) {
+    const Coefficients<W, kWidth, kSeveral> own(args, at.lane, vector, depth, means, scales);
+#pragma unroll 4
     for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
       const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
       W values[kWidth];
       load_input<T, kWidth>(args, values, x + place);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        const int channel = vector * kWidth + j;
-        const int group = (vector * kWidth + (kSeveral ? j : 0)) / depth;
-        const W y =
-            (values[j] - static_cast<W>(means[group])) * static_cast<W>(scales[group]) * weight[channel] +
-            bias[channel];
+        const W y = own.normal(values[j], j) * own.weight[j] + own.bias[j];
         values[j] = !there ? W(0) : args.relu && y < 0 ? W(0) : y;
+      }
+      if (residual != nullptr) {
+        W added[kWidth];
+        load<T, kWidth>(added, residual + place);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) values[j] += added[j];
       }
       store<T, kWidth>(out + place, values);
     }
@@ -160,22 +193,17 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   const W* const means = static_cast<const W*>(args.mean) + statistics;
   const W* const scales = static_cast<const W*>(args.scale) + statistics;
   const W* const weight = static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride;
-  const W* const bias = static_cast<const W*>(args.bias.data) + at.lane * args.bias.lane_stride;
-
-  const auto past_relu = [&](W grad, W z, int channel) {
-    const W y = widen<T>(narrow<T>(z * weight[channel] + bias[channel]));
+  using Own = Coefficients<W, kWidth, kSeveral>;
+  const auto past_relu = [&](const Own& own, W grad, W z, int j) {
+    const W y = widen<T>(narrow<T>(z * own.weight[j] + own.bias[j]));
     return args.relu && y <= 0 ? W(0) : grad;
   };
+
   for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
-    S own[2 * kWidth] = {};
+    S own_sums[2 * kWidth] = {};
     if (vector < vectors && there) {
-      constexpr int kGroups = kSeveral ? kWidth : 1;
-      W mean[kGroups], scale[kGroups];
-#pragma unroll
-      for (int j = 0; j < kGroups; ++j) {
-        mean[j] = means[(vector * kWidth + j) / depth];
-        scale[j] = scales[(vector * kWidth + j) / depth];
-      }
+      const Own own(args, at.lane, vector, depth, means, scales);
+#pragma unroll 2
       for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
         const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
         W values[kWidth], grad[kWidth];
@@ -183,19 +211,18 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
         load<T, kWidth>(grad, grads + place);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const int i = kSeveral ? j : 0;
-          const W z = (values[j] - mean[i]) * scale[i], g = past_relu(grad[j], z, vector * kWidth + j);
-          own[j] += static_cast<S>(g) * z;
-          own[kWidth + j] += g;
+          const W z = own.normal(values[j], j), g = past_relu(own, grad[j], z, j);
+          own_sums[j] += static_cast<S>(g) * z;
+          own_sums[kWidth + j] += g;
         }
       }
     }
-    add_rows<S, 2 * kWidth>(at, own, scratch);
+    add_rows<kThreads>(at.across, own_sums, scratch);
     if (at.ty == 0 && vector < vectors)
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        products[vector * kWidth + j] = own[j];
-        sums[vector * kWidth + j] = own[kWidth + j];
+        products[vector * kWidth + j] = own_sums[j];
+        sums[vector * kWidth + j] = own_sums[kWidth + j];
       }
   }
   __syncthreads();
@@ -219,6 +246,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   if (args.grad_x.data == nullptr) return;
   T* const grad_x = static_cast<T*>(args.grad_x.data) + at.lane * args.grad_x.lane_stride + offset;
   for (int vector = at.tx; vector < vectors; vector += across) {
+    const Own own(args, at.lane, vector, depth, means, scales);
+#pragma unroll 2
     for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
       const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
       W values[kWidth], grad[kWidth];
@@ -226,12 +255,11 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
       load<T, kWidth>(grad, grads + place);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        const int channel = vector * kWidth + j;
-        const int group = (vector * kWidth + (kSeveral ? j : 0)) / depth;
-        const W z = (values[j] - means[group]) * scales[group], g = past_relu(grad[j], z, channel);
+        const int g_of = kSeveral ? j : 0;
+        const W z = own.normal(values[j], j), g = past_relu(own, grad[j], z, j);
         const bool passes = there && !(args.rectified && values[j] <= 0);
-        values[j] = passes ? scales[group] * (g * weight[channel] - static_cast<W>(first[group]) -
-                                              z * static_cast<W>(second[group]))
+        values[j] = passes ? own.scale[g_of] * (g * own.weight[j] - static_cast<W>(first[own.group[g_of]]) -
+                                                z * static_cast<W>(second[own.group[g_of]]))
                            : W(0);
       }
       store<T, kWidth>(grad_x + place, values);
@@ -247,6 +275,7 @@ __global__ void __launch_bounds__(kThreads) parameters_kernel(NormArgs args) {
   if (args.entries != nullptr && args.entries[lane] < 0) return;
   S product = 0, sum = 0;
   if (channel < args.channels)
+#pragma unroll 8
     for (int sample = sharer; sample < args.batch; sample += kThreads / 32) {
       const S* const from = static_cast<const S*>(args.partial) +
                             (static_cast<int64_t>(lane) * args.batch + sample) * 2 * args.channels + channel;
@@ -276,7 +305,7 @@ cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
   while (across * 2 <= std::min(vectors, kThreads)) across *= 2;
   const dim3 grid(args.batch, args.lanes);
   if (!backward) {
-    const size_t bytes = (vectors * (kSeveral ? kWidth : 1) + 2 * args.groups) * sizeof(S);
+    const size_t bytes = (vectors * 2 * (kSeveral ? kWidth : 1) + 2 * args.groups) * sizeof(S);
     forward_kernel<T, kWidth, kSeveral><<<grid, kThreads, bytes, stream>>>(args, across);
     return cudaGetLastError();
   }

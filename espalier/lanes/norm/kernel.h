@@ -34,14 +34,15 @@ struct NormArgs {
   const int64_t* entries = nullptr;  // [L] or nullptr: lanes left out
   const bool* mask = nullptr;        // [L,B] or nullptr
   int64_t mask_stride = 0;
-  Stack x;              // [L,B,H,W,C]
-  Stack out;            // [L,B,H,W,C] or pooled; in the backward passes the gradient of the output
-  Stack grad_x;         // [L,B,H,W,C]; nullptr: not wanted
-  Stack residual;       // [L,B,H,W,C] added before the ReLU; nullptr: none. Batch norm alone, not pooled
-  Stack y;              // [L,B,H,W,C] backward, where there was a residual: the output
+  Stack x;       // [L,B,H,W,C]
+  Stack out;     // [L,B,H,W,C] or pooled; in the backward passes the gradient of the output
+  Stack grad_x;  // [L,B,H,W,C]; nullptr: not wanted
+  Stack
+      residual;  // [L,B,H,W,C] added before the ReLU; nullptr: none. Not pooled; for group norm forward alone
+  Stack y;       // [L,B,H,W,C] backward, where there was a residual: the output
   Stack grad_residual;  // [L,B,H,W,C]; nullptr: not wanted
-  // For k3x3, whose windows overlap, written forward and read backward, dense: the value of x that won its
-  // window, and its place there. [L,B,H',W',C]
+  // Written forward and read backward: the value of x that won its window, nullptr where nothing is to be
+  // read of k2x2; for k3x3, whose windows overlap, dense, and its place there. [L,B,H',W',C]
   Stack winner_values;
   uint8_t* winners = nullptr;
   Stack weight, bias;               // [L,C] wide

@@ -356,6 +356,12 @@ bool takes_rectified([[maybe_unused]] const at::Tensor& x) {
 at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                            const GroupNormCall& call) {
   check(x, weight, call.mask, "lane_group_norm");
+  if (call.residual.defined()) {
+    check_sizes(call.residual, x.sizes(), "lane_group_norm", "residual", "[L,B,C,H,W]");
+    TORCH_CHECK(takes_rectified(x) && call.activation == Activation::kNone,
+                "lane_group_norm: residual: want x on CUDA, channels-last, and no ReLU after it, got ",
+                x.device());
+  }
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return group_norm_by_kernel(x, weight, bias, call);
 #endif
@@ -418,9 +424,11 @@ at::Tensor LaneGroupNorm::forward(const at::Tensor& x, const at::Tensor& mask, A
                          {.groups = groups_, .mask = mask, .activation = activation, .eps = eps});
 }
 
-at::Tensor LaneGroupNorm::forward_rectified(const at::Tensor& x) const {
-  return lane_group_norm(x, weight.value(), bias.value(),
-                         {.groups = groups_, .eps = eps, .is_rectified = true});
+at::Tensor LaneGroupNorm::forward_beside(const at::Tensor& residual, const at::Tensor& x,
+                                         Activation before) const {
+  return lane_group_norm(
+      x, weight.value(), bias.value(),
+      {.groups = groups_, .eps = eps, .is_rectified = before == Activation::kRelu, .residual = residual});
 }
 
 }  // namespace espalier::lanes

@@ -49,9 +49,10 @@ struct GroupNormCall {
   Activation activation = Activation::kNone;
   double eps = 1e-5;
   bool is_rectified = false;  // normalises relu(x); where takes_rectified(x) alone
+  at::Tensor residual = {};   // [L,B,C,H,W] as x, added to the result; where takes_rectified(x) alone
 };
 
-// Whether lane_group_norm() can take the ReLU before it into its own kernels.
+// Whether lane_group_norm() can take the ReLU before it and the sum after it into its own kernels.
 bool takes_rectified(const at::Tensor& x);
 
 // As lane_batch_norm2d(); statistics are a sample's own, over the channels of a group.
@@ -89,8 +90,8 @@ class LaneGroupNorm {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask = {},
                      Activation activation = Activation::kNone) const;
-  // Normalises relu(x); only where takes_rectified(x).
-  at::Tensor forward_rectified(const at::Tensor& x) const;
+  // residual + the norm of x, or of relu(x); only where takes_rectified(x).
+  at::Tensor forward_beside(const at::Tensor& residual, const at::Tensor& x, Activation before) const;
 
   std::vector<NamedParameter> parameters() { return {{"weight", &weight}, {"bias", &bias}}; }
 

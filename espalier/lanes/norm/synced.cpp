@@ -168,6 +168,12 @@ at::Tensor synced_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, co
   return normed;
 }
 
+at::Tensor batch_norm_forward(const LaneBatchNorm2d& norm, const at::Tensor& x, const BatchNormCall& call,
+                              const SumOverAll& sum_over_all) {
+  if (!sum_over_all) return norm.forward(x, call);
+  return synced_batch_norm2d(x, norm.weight.value(), norm.bias.value(), call, sum_over_all);
+}
+
 at::Tensor summed_over_all(const at::Tensor& own, const SumOverAll& sum_over_all) {
   return SummedFunction::apply(own, sum_over_all);
 }

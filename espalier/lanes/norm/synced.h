@@ -22,6 +22,10 @@ using SumOverAll = std::function<void(const at::Tensor& values)>;
 at::Tensor synced_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                const BatchNormCall& call, const SumOverAll& sum_over_all);
 
+// A layer's norm: synced, or by itself where there is no sum over all processes.
+at::Tensor batch_norm_forward(const LaneBatchNorm2d& norm, const at::Tensor& x, const BatchNormCall& call,
+                              const SumOverAll& sum_over_all);
+
 // The sum itself, differentiable: with L the sum of all processes' losses, the gradient of L.
 at::Tensor summed_over_all(const at::Tensor& own, const SumOverAll& sum_over_all);
 

@@ -11,6 +11,7 @@
 #include "espalier/core/machine/interrupt.h"
 #include "espalier/lanes/head/loss.h"
 #include "espalier/linet/stream_balance.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 
@@ -41,9 +42,7 @@ LinetScore LinetEvaluation::score(std::optional<int64_t> without, const Tick& ti
   sums_.zero_();
   keep_.fill_(true);
   if (without) keep_.select(0, *without).fill_(false);
-  // One run of batches for each rank, as long as the others' or one longer.
-  const int64_t begin = num_batches_ * world_.rank() / world_.size();
-  const int64_t end = num_batches_ * (world_.rank() + 1) / world_.size();
+  const auto [begin, end] = own_batches(num_batches_, world_);
   batch_.move_to(0, begin);
   for (int64_t batch = begin; batch < end; ++batch) {
     throw_if_interrupted();

@@ -19,6 +19,7 @@
 #include "espalier/lanes/optim/gradients.h"
 #include "espalier/linet/stream_balance.h"
 #include "espalier/run/archive.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 namespace {
@@ -131,7 +132,7 @@ linet::LinetContext LinetStep::context_of(const at::Tensor& keep) {
     context.dropout = own_part(
         linet::dropout_factors(whole, net_.shape().num_features(), options_.dropout, options_.seed, step_));
   if (exchange_ && options_.sync_norm) {
-    context.sum_over_all = [world = options_.world](const at::Tensor& values) { world->sum_(values); };
+    context.sum_over_all = sum_over(*options_.world);
     // Every rank sees those of the whole batch: they count once.
     if (!options_.world->leads()) context.fallbacks = at::Tensor();
   }
@@ -141,19 +142,11 @@ linet::LinetContext LinetStep::context_of(const at::Tensor& keep) {
 at::Tensor LinetStep::balance_loss(std::vector<at::Tensor> contributions) const {
   if (exchange_ && options_.sync_norm) {
     // Norms over the whole batch: their squares add up.
-    const at::Tensor squares = lanes::summed_over_all(
-        at::stack(contributions).square(),
-        [world = options_.world](const at::Tensor& values) { world->sum_(values); });  // [P,S]
+    const at::Tensor squares =
+        lanes::summed_over_all(at::stack(contributions).square(), sum_over(*options_.world));  // [P,S]
     contributions = squares.sqrt().unbind(0);
   }
   return linet::stream_balance_loss(contributions, options_.rules);
-}
-
-// Those of every rank's part, averaged: so they are the same everywhere, whoever evaluates or saves them.
-void LinetStep::share_running_statistics() {
-  const auto share = 1.0 / static_cast<double>(options_.world->size());
-  for (const auto& [name, buffer] : net_.named_buffers())
-    if (buffer.is_floating_point()) exchange_->add(buffer * share, buffer);
 }
 
 at::Tensor LinetStep::gradients() {
@@ -173,7 +166,9 @@ at::Tensor LinetStep::gradients() {
     context.contributions_of = options_.balance_layer;
   }
   const linet::LinetOutput out = net_.forward(batch_.images(), context);
-  if (exchange_ && !options_.sync_norm) share_running_statistics();
+  if (exchange_ && !options_.sync_norm)
+    for (const auto& [name, buffer] : net_.named_buffers())
+      if (buffer.is_floating_point()) exchange_->add_mean(buffer);
   const at::Tensor loss =
       lanes::lane_cross_entropy(out.logits, batch_.labels(), /*mask=*/{}, options_.label_smoothing);  // [1]
   at::Tensor total = loss;

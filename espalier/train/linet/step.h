@@ -124,7 +124,6 @@ class LinetStep {
   // The losses of the heads, [S]. keep: [S,B] of the whole batch, or undefined.
   at::Tensor monitor_gradients(const at::Tensor& features, const at::Tensor& keep);
   at::Tensor own_part(const at::Tensor& whole) const;  // cut along axis 1, the batch
-  void share_running_statistics();
   linet::LinetContext context_of(const at::Tensor& keep);
   at::Tensor balance_loss(std::vector<at::Tensor> contributions) const;
   std::unique_ptr<lanes::LaneOptimizer> optimizer_for(

@@ -16,6 +16,7 @@
 #include "espalier/run/archive.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/population/setup.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 namespace {
@@ -165,14 +166,7 @@ LinetConfig placed(LinetConfig options, const ranks::World& world) {
 }
 
 LinetConfig of_rank(LinetConfig options, const ranks::World& world) {
-  const int64_t ranks = world.size(), part = options.batch / ranks;
-  if (options.batch % ranks != 0)
-    fail_usage(
-        "--batch {}: is the batch of all {} ranks together, and they have equal parts of it: give a multiple "
-        "of "
-        "{}, such as {}",
-        options.batch, ranks, ranks, ranks * (part + 1));
-  options.batch = part;
+  options.batch = part_of_batch(options.batch, world);
   return options;
 }
 
@@ -228,20 +222,11 @@ LinetTrainer::LinetTrainer(const LinetConfig& options, std::shared_ptr<const dat
 }
 
 void LinetTrainer::share_network() {
-  if (world_.is_alone()) return;
-  const c10::NoGradGuard no_grad;
-  const auto share = [&](const at::Tensor& values) {
-    const at::Tensor dense = values.clone(at::MemoryFormat::Contiguous);
-    world_.broadcast_(dense);
-    values.copy_(dense);
-  };
   std::vector<lanes::NamedParameter> parameters = net_->parameters();
   if (monitor_) lanes::append_parameters(parameters, "", monitor_->parameters());
-  for (const lanes::NamedParameter& named : parameters) {
-    share(named.parameter->storage());
-    named.parameter->refresh();
-  }
-  for (const auto& [name, buffer] : net_->named_buffers()) share(buffer);
+  std::vector<at::Tensor> buffers;
+  for (const auto& [name, buffer] : net_->named_buffers()) buffers.push_back(buffer);
+  train::share_network(world_, parameters, buffers);
 }
 
 std::unique_ptr<LinetEvaluation> LinetTrainer::evaluation(const data::GatherIterator& split, Graphs graphs) {

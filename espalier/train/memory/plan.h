@@ -48,9 +48,9 @@ struct StepNeeds {
   int64_t graph_bytes = 0;  // blocks that captured graphs hold for the same (step_tape.h)
   bool graphs = true;       // captures; on the CPU it never does
   int64_t num_graphs = 2;   // kept at once
-  bool has_convolutions = true;
-  bool has_products = false;    // by cuBLAS
-  bool times_products = false;  // as a way to do convolutions
+  bool has_convolutions = true;  // that cuDNN may do
+  bool has_products = false;     // by cuBLAS
+  bool times_products = false;   // as a way to do convolutions
 };
 // Activations, eagerly and in the captured graphs' own memory; workspaces; the graphs themselves.
 MemoryPlan step_parts(const std::string& name, const StepNeeds& needs);

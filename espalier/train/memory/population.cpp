@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "espalier/grow/blend/gate.h"
+#include "espalier/lanes/conv/few/channels.h"
 #include "espalier/train/memory/allowances.h"
 #include "espalier/train/memory/step_tape.h"
 #include "espalier/train/population/setup.h"
@@ -80,7 +81,8 @@ class PopulationWalk {
                                    .peak_bytes = blocks.peak_bytes(),
                                    .graph_bytes = blocks.reserved_bytes(),
                                    .graphs = needs_.options.graphs,
-                                   .num_graphs = needs_.growth ? most_graphs : 2}));
+                                   .num_graphs = needs_.growth ? most_graphs : 2,
+                                   .has_convolutions = !has_own_kernels()}));
     if (!needs_.device.is_cpu()) {
       plan.add("tables on their way to the device", table_bytes() + sums_bytes(), MemoryPlace::kHost);
       // torch's pinned memory comes in powers of two.
@@ -92,6 +94,14 @@ class PopulationWalk {
   }
 
  private:
+  // Whether no convolution of the host is cuDNN's, which alone wants workspaces.
+  bool has_own_kernels() const {
+    bool all = item_ == 2 && host_.kernel_size == 3 && host_.in_channels == lanes::kFirstChannels;
+    for (int64_t block = 0; block < host_.n_blocks; ++block)
+      all = all && lanes::is_few(host_.base_channels << block);
+    return all;
+  }
+
   // The same with the batches that are scored.
   PopulationWalk at_validation() const {
     PopulationWalk other = *this;
@@ -225,14 +235,16 @@ class PopulationWalk {
   // make, its output. Those of a user's own are taken for the heaviest of ours.
   double held_by(int32_t kind, const grow::SlotSpec& slot) const {
     const std::string& name = needs_.blueprints.at(kind).name;
+    const double sums =
+        needs_.device.is_cpu() ? 1 : 0;  // apart from their norm; on a GPU the norm adds them up
     if (name == "attention") return 2;
     if (name == "norm") return 3;
-    if (name == "conv_small" || name == "conv_light") return 4;
-    if (name == "depthwise") return 5;
+    if (name == "conv_small" || name == "conv_light") return 3 + sums;
+    if (name == "depthwise") return 4 + sums;
     if (name == "bottleneck")
       return 3 + 2 * static_cast<double>(std::max<int64_t>(8, slot.channels / 4)) /
                      static_cast<double>(slot.channels);
-    return 6;
+    return 5 + sums;
   }
 
   int32_t heaviest_kind(size_t slot) const {
@@ -287,7 +299,9 @@ class PopulationWalk {
         const bool pools_too = is_pooled && !stands(slot) && !needs_.device.is_cpu();
         const int64_t out = pools_too ? pooled(slot) : values;
         add_conv(tape, slot.column, before);
-        tape.add({.held = {stack(values)}, .forward = {stack(out)}, .gradient = stack(values)});
+        std::vector<int64_t> held{stack(values)};
+        if (pools_too) held.push_back(stack(out));  // the values that won their windows
+        tape.add({.held = std::move(held), .forward = {stack(out)}, .gradient = stack(values)});
         before = out;
         if (stands(slot)) add_seeds(tape, slot);
         if (is_pooled && !pools_too) {
@@ -312,7 +326,8 @@ class PopulationWalk {
               .parameters = {group(block_shapes(block)).gradients}});
   }
 
-  // The stacks of a slot, and the blend, which keeps the host's values besides and gives as many.
+  // The stacks of a slot, and the blend: on a GPU its result takes the place of the host's values; on the CPU
+  // both are kept.
   void add_seeds(StepTape& tape, const grow::SlotSpec& slot) const {
     const auto place =
         static_cast<size_t>(std::ranges::find(slots_, slot.name, &grow::SlotSpec::name) - slots_.begin());
@@ -321,7 +336,7 @@ class PopulationWalk {
                         .gradient = stack(values),
                         .backward = {stack(values)},
                         .parameters = {group(seed_shapes(place, heaviest_kind(place))).gradients}};
-    for (int64_t left = values + held_in(place); left > 0; left -= values)
+    for (int64_t left = held_in(place) + (needs_.device.is_cpu() ? values : 0); left > 0; left -= values)
       node.held.push_back(stack(std::min(left, values)));
     tape.add(std::move(node));
   }

@@ -30,7 +30,8 @@ struct PopulationConfig : JobConfig {
   double momentum = 0.9;       // for SGD, Nesterov's; 0: none
   double weight_decay = 5e-4;
   double label_smoothing = 0;
-  double clip = 1;  // largest gradient norm of a lane's host, and of each of its seeds; 0: any
+  bool sync_norm = false;  // ranks that share batches: batch statistics are of the whole batch, not of a part
+  double clip = 1;         // largest gradient norm of a lane's host, and of each of its seeds; 0: any
   GovernorConfig governor;
   // Between two decisions; 0: a pass over the data. Else `epochs` counts steps of so many batches.
   int64_t batches_per_step = 0;

@@ -23,7 +23,10 @@ std::shared_ptr<const data::ResidentDataset> in_channels_last(data::ResidentData
 FormatComparison compare_formats(Shard& trainer, const MemoryPlan& plan) {
   const data::ResidentDataset& dataset = *trainer.setup().dataset;
   FormatComparison measured{.step_ms = trainer.step().measure_ms()};
-  if (plan.budget_bytes > 0 && 2 * plan.total_bytes() > plan.budget_bytes) return measured;
+  ranks::World& world = *trainer.setup().batch_world;
+  // Where the ranks share a step, it is made by all of them or by none.
+  const bool has_room = plan.budget_bytes == 0 || 2 * plan.total_bytes() <= plan.budget_bytes;
+  if (world.sum(has_room ? 1 : 0) < world.size()) return measured;
   PopulationConfig other = trainer.options();
   other.resident.memory_format = MemoryFormat::kChannelsLast;
   const size_t field = chosen_field(other, specs_of(dataset.train));
@@ -35,7 +38,7 @@ FormatComparison compare_formats(Shard& trainer, const MemoryPlan& plan) {
   frame.memory_format = converted->format;
   grow::Population population(trainer.setup().host, frame, {}, dataset.device, compute);
   TrainStep twin(population, train.gather_call(0), field,
-                 step_options(other, train.length(), compute, *converted));
+                 step_options(other, train.length() / world.size(), *converted, world));
   measured.channels_last_ms = twin.measure_ms();
   return measured;
 }

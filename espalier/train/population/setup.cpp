@@ -88,13 +88,13 @@ data::IteratorOptions evaluation_plan(const PopulationConfig& options, const Dev
 }
 
 TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,
-                              at::ScalarType compute, const data::ResidentDataset& dataset) {
+                              const data::ResidentDataset& dataset, ranks::World& world) {
   if (batches_per_pass == 0)
     fail_usage(
         "--batch {}{} is larger than the training split of {} samples: nothing would be trained; lower it, "
         "or "
         "--validation",
-        options.batch,
+        options.batch * world.size(),
         options.plan == data::PlanKind::kSplit ? fmt::format(" for each of {} networks", options.lanes) : "",
         dataset.train.num_samples());
   const lanes::LaneSgdOptions hosts{.learning_rate = options.learning_rate,
@@ -113,18 +113,22 @@ TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_p
           .num_epochs = options.epochs,
           .label_smoothing = options.label_smoothing,
           .clip_norm = options.clip,
-          .compute = compute,
+          .compute = precision_type(options.precision, dataset.device),
           .format = dataset.format,
-          .graphs = {.device = dataset.device, .graphs = options.graphs ? Graphs::kOn : Graphs::kOff}};
+          // Between ranks a step waits for others, which a graph cannot.
+          .graphs = {.device = dataset.device,
+                     .graphs = options.graphs && world.is_alone() ? Graphs::kOn : Graphs::kOff},
+          .world = &world,
+          .sync_norm = options.sync_norm};
 }
 
-TrainStepOptions evaluation_options(const TrainStep& step, at::ScalarType compute,
-                                    const data::ResidentDataset& dataset) {
-  return {.compute = compute,
-          .format = dataset.format,
-          .graphs = {.device = dataset.device,
+TrainStepOptions evaluation_options(const TrainStep& step) {
+  return {.compute = step.options().compute,
+          .format = step.options().format,
+          .graphs = {.device = step.device(),
                      .graphs = step.graphs().is_capturing() ? Graphs::kOn : Graphs::kOff,
-                     .pool = step.graphs().pool()}};
+                     .pool = step.graphs().pool()},
+          .world = step.options().world};
 }
 
 grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population) {

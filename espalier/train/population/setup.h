@@ -47,12 +47,12 @@ int64_t scored_batch(const PopulationConfig& options, bool on_cuda, int64_t num_
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
                                       at::ScalarType type, int64_t num_samples);
 
-// Refuses data of which no batch can be made.
+// Refuses data of which no batch can be made. world: who shares every batch out, of which the options have
+// this rank's part.
 TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,
-                              at::ScalarType compute, const data::ResidentDataset& dataset);
+                              const data::ResidentDataset& dataset, ranks::World& world);
 // Its graphs share the memory of the training step's.
-TrainStepOptions evaluation_options(const TrainStep& step, at::ScalarType compute,
-                                    const data::ResidentDataset& dataset);
+TrainStepOptions evaluation_options(const TrainStep& step);
 
 grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population);
 

@@ -13,6 +13,7 @@
 #include "espalier/grow/network_file.h"
 #include "espalier/run/archive.h"
 #include "espalier/train/population/setup.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 namespace {
@@ -55,14 +56,30 @@ ShardSetup filled_in(ShardSetup setup) {
   setup.frame = frame_for(options, field, setup.dataset->num_classes());
   setup.frame.memory_format = setup.dataset->format;
   setup.frame.lane_ids = setup.envs;
-  if (const auto known = known_shape(setup)) grow::check_training(*known, options.batch, "--batch");
+  // What a norm sees: the whole batch, or each rank's part by itself.
+  const int64_t ranks = setup.batch_world->size();
+  if (const auto known = known_shape(setup)) {
+    const bool is_whole = ranks == 1 || options.sync_norm;
+    grow::check_training(*known, is_whole ? options.batch * ranks : options.batch,
+                         is_whole ? "--batch" : "--batch, of which a rank has");
+  }
   if (!setup.host) setup.host = grow::hosts().at(options.host).make;
   return setup;
 }
 
+// Ranks share a split out by batches: none is larger than a rank's share of the split.
+PopulationConfig at_validation(const ShardSetup& setup, int64_t num_samples) {
+  PopulationConfig options = setup.options;
+  const int64_t ranks = setup.batch_world->size();
+  if (ranks > 1)
+    options.validation_batch = std::clamp<int64_t>(
+        (num_samples + ranks - 1) / ranks, 1, validation_batch(options, setup.dataset->device.is_cuda()));
+  return options;
+}
+
 // The test is scored in batches no larger than those of validation: the plan of memory knows these.
 PopulationConfig at_test(const ShardSetup& setup) {
-  PopulationConfig options = setup.options;
+  PopulationConfig options = at_validation(setup, setup.dataset->test.num_samples());
   const int64_t validation = setup.dataset->validation.num_samples();
   if (validation > 0)
     options.validation_batch = scored_batch(options, setup.dataset->device.is_cuda(), validation);
@@ -87,20 +104,23 @@ Shard::Shard(ShardSetup setup)
       field_(chosen_field(options(), specs_of(setup_.dataset->train))),
       train_(for_job(training_plan(options(), setup_.device, compute_), setup_), {setup_.dataset},
              data::Split::kTrain),
-      validate_(evaluation_plan(options(), setup_.device, compute_, setup_.dataset->validation.num_samples()),
+      validate_(evaluation_plan(at_validation(setup_, setup_.dataset->validation.num_samples()),
+                                setup_.device, compute_, setup_.dataset->validation.num_samples()),
                 {setup_.dataset}, data::Split::kValidation),
       test_(evaluation_plan(at_test(setup_), setup_.device, compute_, setup_.dataset->test.num_samples()),
             {setup_.dataset}, data::Split::kTest),
       population_(setup_.host, setup_.frame, setup_.blueprints, setup_.dataset->device, compute_),
       lifecycle_(lifecycle_for(options(), population_)),
       step_(population_, train_.gather_call(0), field_,
-            step_options(options(), train_.length(), compute_, *setup_.dataset)),
+            step_options(options(), batches_per_pass(), *setup_.dataset, *setup_.batch_world)),
       validation_(population_, validate_.gather_call(0), field_, validate_.length(),
-                  evaluation_options(step_, compute_, *setup_.dataset)),
+                  evaluation_options(step_)),
       snapshots_(population_, step_, lifecycle_),
       timing_(setup_.dataset->device, options().time_every),
       lanes_(static_cast<size_t>(options().lanes)) {
   if (keeps_room()) population_.keep_room();
+  // Another kind of processor may have drawn other bits.
+  share_network(*setup_.batch_world, population_.host().parameters(), population_.buffers());
   begin_lanes();
 }
 
@@ -446,7 +466,7 @@ void Shard::visit_networks(run::StateArchive& archive) {
 }
 
 std::vector<LaneScore> Shard::test(const Progress& progress) {
-  TrainStepOptions options = evaluation_options(step_, compute_, *setup_.dataset);
+  TrainStepOptions options = evaluation_options(step_);
   options.graphs.graphs = Graphs::kOff;  // once: nothing to replay
   Evaluation evaluation(population_, test_.gather_call(0), field_, test_.length(), options);
   return evaluation.score(tick_of(progress, "test"));

@@ -4,6 +4,7 @@
 // Kept true: a lane's bits depend on (options, lane) alone, whatever the others do: growing, failing or
 // retired; an epoch is queued as a whole, and what it came to is read by PopulationTrainer, in one copy for
 // all shards; time moves and decisions take effect between epochs; the test split is read by test() alone.
+// Ranks that share batches out have the same bits after every batch and every validation.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "espalier/data/iterator.h"
 #include "espalier/grow/lifecycle.h"
 #include "espalier/grow/population.h"
+#include "espalier/ranks/world.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/population/config.h"
 #include "espalier/train/population/epoch_buffer.h"
@@ -44,9 +46,12 @@ enum class OnFailure {
 
 // What a shard is made of.
 struct ShardSetup {
-  PopulationConfig options;  // lanes: those of the whole job until PopulationTrainer deals them out
+  // lanes: those of the whole job until PopulationTrainer deals them out; batch: this rank's part of it.
+  PopulationConfig options;
   std::shared_ptr<const data::ResidentDataset> dataset;
   DeviceName device;
+  // The ranks that share every batch out, each with the same lanes.
+  ranks::World* batch_world = &ranks::World::alone();
   grow::HostMaker host = nullptr;  // none: the one that the options name
   std::optional<grow::CnnHostOptions> shape =
       {};  // what the plan of memory takes `host` for; none: it passes it over
@@ -122,7 +127,7 @@ class Shard {
   int64_t batches_per_epoch() const {
     return options().batches_per_step > 0 ? options().batches_per_step : batches_per_pass();
   }
-  int64_t batches_per_pass() const { return train_.length(); }
+  int64_t batches_per_pass() const { return train_.length() / setup_.batch_world->size(); }
   grow::Population& population() { return population_; }
   grow::Lifecycle& lifecycle() { return lifecycle_; }
   TrainStep& step() { return step_; }

@@ -145,7 +145,7 @@ void PopulationTrainer::begin_with(const std::vector<std::vector<SlotState>>& st
 EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progress& progress) {
   const auto began = std::chrono::steady_clock::now();
   const Shard::Captures before = captures();
-  const int64_t bytes_before = world_.bytes_moved();
+  const int64_t bytes_before = bytes_moved();
   for (const auto& shard : shards_) shard->begin_epoch(*buffer_);
   for (int64_t env = 0; env < num_lanes(); ++env)
     buffer_->set_op(env, static_cast<SeedOp>(ops_[static_cast<size_t>(env)]));
@@ -171,9 +171,14 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   const Shard::Captures after = captures();
   all.num_captures = after.number - before.number;
   all.capture_seconds = after.seconds - before.seconds;
-  all.bytes_between_ranks = world_.bytes_moved() - bytes_before;
+  all.bytes_between_ranks = bytes_moved() - bytes_before;
   all.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return all;
+}
+
+// Lanes are shared out or batches are: one of the two worlds is a process alone, and moves nothing.
+int64_t PopulationTrainer::bytes_moved() const {
+  return world_.bytes_moved() + shards_.front()->setup().batch_world->bytes_moved();
 }
 
 // All shards do a batch before any does the next: a checkpoint between two batches is then of one moment,

@@ -8,7 +8,9 @@
 //
 // Several processes: the shards of all ranks are one list, rank by rank, and each rank makes its own. Rank 0
 // decides for all lanes, from what the others tell once per step, and has the whole record; the others have
-// that of their lanes. Every call here is made by all ranks.
+// that of their lanes. Every call here is made by all ranks. Ranks that share batches instead
+// (ShardSetup::batch_world) all have the same lanes, read the same sums and so decide alike, each by itself:
+// the trainer's own world is one process then.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +82,7 @@ class PopulationTrainer {
  private:
   Shard::Captures captures() const;
   size_t reading_rows() const { return static_cast<size_t>(reading_->rows().size(0)); }
+  int64_t bytes_moved() const;  // by this process so far
   void train_batches(const Progress& progress);
   std::vector<LaneMessage> remote_lanes();
   void tell_lanes(const std::vector<EpochRecord>& records);

@@ -8,12 +8,14 @@
 
 #include "espalier/core/machine/interrupt.h"
 #include "espalier/lanes/head/score.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 
 Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
                        const TrainStepOptions& options)
-    : population_(population),
+    : world_(*options.world),
+      population_(population),
       batch_(
           std::move(call),
           {.fields = {field}, .num_batches = num_batches, .type = options.compute, .format = options.format}),
@@ -30,14 +32,16 @@ std::vector<LaneScore> Evaluation::score(const Tick& tick) {
 
 void Evaluation::pass(std::span<const int64_t> slots, const Tick& tick) {
   sums_.zero_();
-  batch_.move_to(0);
+  const auto [begin, end] = own_batches(num_batches_, world_);
+  batch_.move_to(0, begin);
   const std::string key = fmt::format("{} without {}", population_.signature(), fmt::join(slots, ","));
-  for (int64_t batch = 0; batch < num_batches_; ++batch) {
+  for (int64_t batch = begin; batch < end; ++batch) {
     throw_if_interrupted();
     batch_.prepare();
     graphs_.run(key, [&] { body(slots); });
-    if (tick) tick(batch + 1, num_batches_);
+    if (tick) tick(batch - begin + 1, end - begin);
   }
+  world_.sum_(sums_);
 }
 
 std::vector<LaneScore> Evaluation::scores(const at::Tensor& copied) {

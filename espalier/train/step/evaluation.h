@@ -3,7 +3,7 @@
 //
 // Kept true: a pass leaves its sums on the device and reads nothing on the host; all lanes read one batch in
 // memory; networks are left as they were; the same logits give the same scores, however a split is cut into
-// batches.
+// batches. Several ranks share the batches out, and all get the sums of all of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,12 +27,12 @@ struct LaneScore {
 
 class Evaluation {
  public:
-  // call: for a plan `shared`; field: which of the data's; options: compute, format and graphs alone are
-  // read.
+  // call: for a plan `shared`; field: which of the data's; options: compute, format, graphs and world alone
+  // are read.
   Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
              const TrainStepOptions& options);
 
-  // Called after every batch.
+  // Called after every batch of this rank.
   using Tick = std::function<void(int64_t done, int64_t total)>;
 
   // One pass over the split: of the whole networks, and beside them with the seeds of each of these slots
@@ -54,6 +54,7 @@ class Evaluation {
   void body(std::span<const int64_t> slots);
   void add(int64_t place, const at::Tensor& logits);
 
+  ranks::World& world_;
   grow::Population& population_;
   data::BatchDelivery batch_;  // one lane's, which all read
   int64_t num_batches_;

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace espalier::train {
@@ -12,10 +13,19 @@ namespace {
 // MB: much smaller ones would wait for messages, much larger ones for the backward pass.
 constexpr int64_t kBucketBytes = 4 << 20;
 
+// A network whose gradients are fewer has two buckets all the same: a backward pass makes the last layers'
+// gradients first, which are the most bytes, and spends most of its time on the first layers' large images.
+int64_t bucket_bytes(const std::vector<lanes::LaneParameter*>& parameters) {
+  int64_t all_bytes = 0;
+  for (const lanes::LaneParameter* parameter : parameters)
+    all_bytes += static_cast<int64_t>(parameter->value().nbytes());
+  return std::min(kBucketBytes, all_bytes / 2);
+}
+
 }  // namespace
 
 GradientExchange::GradientExchange(ranks::World& world, std::vector<lanes::LaneParameter*> parameters)
-    : world_(world), parameters_(std::move(parameters)) {
+    : world_(world), parameters_(std::move(parameters)), bucket_bytes_(bucket_bytes(parameters_)) {
   // A hook of a leaf gets the gradient that all its uses came to, once per backward pass.
   for (lanes::LaneParameter* parameter : parameters_)
     hooks_.push_back(parameter->value().register_hook(
@@ -32,7 +42,11 @@ void GradientExchange::add(const at::Tensor& values, const at::Tensor& to) {
   open_.values.push_back(values.detach());
   open_.to.push_back(to);
   open_bytes_ += static_cast<int64_t>(values.nbytes());
-  if (open_bytes_ >= kBucketBytes) send(std::exchange(open_, {}));
+  if (open_bytes_ >= bucket_bytes_) send(std::exchange(open_, {}));
+}
+
+void GradientExchange::add_mean(const at::Tensor& values) {
+  add(values * (1.0 / static_cast<double>(world_.size())), values);
 }
 
 void GradientExchange::send(Bucket bucket) {

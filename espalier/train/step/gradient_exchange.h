@@ -27,6 +27,9 @@ class GradientExchange {
 
   // Takes something else along: finish() writes the sum of all processes' values to `to`, of the same shape.
   void add(const at::Tensor& values, const at::Tensor& to);
+  // After finish() they are the mean of all processes'. For running statistics of every process's part: they
+  // are then the same everywhere, whoever evaluates or saves them.
+  void add_mean(const at::Tensor& values);
   // After the last backward pass: waits for all sums, and writes them where they belong.
   void finish();
 
@@ -43,6 +46,7 @@ class GradientExchange {
   ranks::World& world_;
   std::vector<lanes::LaneParameter*> parameters_;
   std::vector<unsigned> hooks_;  // one for each parameter
+  int64_t bucket_bytes_ = 0;     // that a bucket has when it is sent, at least
   std::vector<Bucket> sent_;
   Bucket open_;
   int64_t open_bytes_ = 0;

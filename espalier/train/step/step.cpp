@@ -15,6 +15,7 @@
 #include "espalier/lanes/head/loss.h"
 #include "espalier/lanes/optim/gradients.h"
 #include "espalier/run/archive.h"
+#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 namespace {
@@ -35,7 +36,9 @@ TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t
                                .lanes = population.num_lanes(),
                                .num_batches = options.batches_per_pass,
                                .type = options.compute,
-                               .format = options.format}),
+                               .format = options.format,
+                               .num_parts = options.world->size(),
+                               .part = options.world->rank()}),
       metrics_(population.num_lanes(), population.num_slots(), batch_.device()),
       optimizers_(population, options.optimizer, options.seeds, metrics_),
       graphs_(options.graphs) {
@@ -45,6 +48,14 @@ TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t
   peak_rates_ = at::full({lanes}, options.optimizer.learning_rate, device.dtype(at::kFloat));
   is_active_ = at::ones({lanes}, device.dtype(at::kBool));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
+  if (!options.world->is_alone())
+    exchange_ = std::make_unique<GradientExchange>(*options.world, population.parameters());
+}
+
+void TrainStep::sync_groups(const grow::GrowthReport& report) {
+  optimizers_.sync_groups(report);
+  TORCH_INTERNAL_ASSERT(!exchange_ || optimizers_.groups().size() == 1,
+                        "gradients of seeds are not added up over ranks");
 }
 
 void TrainStep::begin_epoch(int64_t epoch, int64_t first_pass) {
@@ -118,18 +129,33 @@ void TrainStep::body() {
 at::Tensor TrainStep::gradients() {
   batch_.deliver();
   population_.move_amplitudes(step_, options_.batches_per_epoch);
-  const at::Tensor logits = population_.forward(batch_.images()[0], lanes::Mode::kTrain);
+  const at::Tensor logits =
+      population_.forward(batch_.images()[0], lanes::Mode::kTrain, /*mask=*/{},
+                          exchange_ && options_.sync_norm ? sum_over(*options_.world) : lanes::SumOverAll());
+  if (exchange_ && !options_.sync_norm)
+    for (const at::Tensor& buffer : population_.buffers()) exchange_->add_mean(buffer);
   const at::Tensor losses =
       lanes::lane_cross_entropy(logits, batch_.labels(), /*mask=*/{}, options_.label_smoothing);
   std::vector<lanes::LaneParameter*> parameters;
   for (const OptimizedGroup& each : optimizers_.groups())
     parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());
-  lanes::lane_backward(loss_scale_ ? losses * loss_scale_->scales() : losses, parameters);
+  // The ranks' parts are equal: with such a share of each loss, sums over ranks are those of the batch's
+  // mean.
+  const at::Tensor shares = exchange_ ? losses / static_cast<double>(options_.world->size()) : losses;  // [L]
+  lanes::lane_backward(loss_scale_ ? shares * loss_scale_->scales() : shares, parameters);
 
   const c10::NoGradGuard no_grad;
-  const lanes::LaneAccuracy hits = lanes::lane_accuracy(logits.detach(), batch_.labels());
-  metrics_.add_scores(losses.detach(), hits.num_correct, hits.num_valid);
-  return losses.detach();
+  if (!exchange_) {
+    metrics_.add_scores(losses.detach(), logits.detach(), batch_.labels());
+    return losses.detach();
+  }
+  const at::Tensor sums = at::zeros({4, losses.size(0)}, losses.options().dtype(at::kDouble));
+  lanes::add_lane_accuracy_(sums.narrow(0, 0, 3), losses.detach(), logits.detach(), batch_.labels());
+  sums.select(0, 3).copy_(shares);
+  exchange_->add(sums, sums);
+  exchange_->finish();
+  metrics_.add_sums(sums.narrow(0, 0, 3));
+  return sums.select(0, 3).to(losses.scalar_type());
 }
 
 void TrainStep::update(const at::Tensor& losses) {

@@ -8,11 +8,15 @@
 // - Lanes never mix: a lane whose loss or gradients are not finite is not updated and is flagged; the others
 //   do not notice. The host and every seed are clipped by their own norms, so a seed in TRAINING leaves the
 //   host's update as it is.
+// - Where several processes share every batch out, all that a step changes is the same bits at each of them
+//   after it: gradients, running statistics, sums and the losses that decide whether a step counts are added
+//   up over all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +25,10 @@
 #include "espalier/data/gather.h"
 #include "espalier/grow/population.h"
 #include "espalier/lanes/optim/optimizer.h"
+#include "espalier/ranks/world.h"
 #include "espalier/tensor/captured_graphs.h"
 #include "espalier/tensor/layout.h"
+#include "espalier/train/step/gradient_exchange.h"
 #include "espalier/train/step/learning_rate.h"
 #include "espalier/train/step/loss_scale.h"
 #include "espalier/train/step/metrics.h"
@@ -50,6 +56,9 @@ struct TrainStepOptions {
   at::ScalarType compute = at::kFloat;  // f16 brings a loss scale
   MemoryFormat format = MemoryFormat::kChannelsLast;
   StepGraphs::Options graphs;
+  // Who shares every batch out; no graphs where they are several, and nothing grows.
+  ranks::World* world = &ranks::World::alone();
+  bool sync_norm = false;  // statistics are of the whole batch, not of this rank's part
 };
 
 class TrainStep {
@@ -65,7 +74,7 @@ class TrainStep {
   // rate.
   void reset();
   // Between epochs, after Population::apply().
-  void sync_groups(const grow::GrowthReport& report) { optimizers_.sync_groups(report); }
+  void sync_groups(const grow::GrowthReport& report);
 
   // One step, replayed where graphs are on.
   void run();
@@ -90,6 +99,7 @@ class TrainStep {
   LaneOptimizers& optimizers() { return optimizers_; }
   const data::BatchDelivery& batch() const { return batch_; }  // the last one
   const StepGraphs& graphs() const { return graphs_; }
+  const TrainStepOptions& options() const { return options_; }
   const RateSchedule& schedule() const { return schedule_; }
   at::Tensor learning_rates() const;  // [L] f32 device: of the step that comes
 
@@ -110,10 +120,11 @@ class TrainStep {
   data::BatchDelivery batch_;
   StepMetrics metrics_;
   LaneOptimizers optimizers_;
-  std::optional<LossScale> loss_scale_;  // for f16
-  at::Tensor peak_rates_;                // [L] f32
-  at::Tensor is_active_;                 // [L] bool
-  at::Tensor step_;                      // [1] f64: the batch of the whole run, from 0
+  std::optional<LossScale> loss_scale_;         // for f16
+  at::Tensor peak_rates_;                       // [L] f32
+  at::Tensor is_active_;                        // [L] bool
+  at::Tensor step_;                             // [1] f64: the batch of the whole run, from 0
+  std::unique_ptr<GradientExchange> exchange_;  // none: one rank
   int64_t steps_done_ = 0;
   StepGraphs graphs_;  // last: its graphs are gone before what they write to
 };

@@ -1,6 +1,8 @@
 #if ESPALIER_WITH_CUDA
 #include "espalier/core/seed_stage.h"
 #include "espalier/grow/blend/op.h"
+#include "espalier/grow/seeds/branch.h"
+#include "espalier/lanes/stack.h"
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
 
@@ -68,9 +70,11 @@ struct Results {
   std::vector<at::Tensor> inputs, grad_seeds, grad_gates;
 };
 
+enum class Holds { kOwnCopy, kNothing };  // what a caller has of h besides handing it over
+
 // Select, what was grown, blend: forward and backward; the seeds are leaves, and send `seeds` back as the
 // gradient of their input.
-Results run(const Case& given, at::Device device) {
+Results run(const Case& given, at::Device device, Holds holds = Holds::kOwnCopy) {
   at::Tensor h = on(given.h, device).detach().set_requires_grad(true);
   std::vector<BlendTable> tables;
   std::vector<Grown> stacks;
@@ -81,8 +85,15 @@ Results run(const Case& given, at::Device device) {
     };
     stacks.push_back({leaf(stack.seeds), leaf(stack.gates), tables.back()});
   }
-  const SelectedAll selected = lane_select(h, tables);
-  const at::Tensor out = lane_blend(selected.through, stacks);
+  at::Tensor made = lane_residual(h, lanes::zero_lanes(h.sizes(), h.options().requires_grad(false)));
+  const void* const place = made.data_ptr();
+  SelectedAll selected = lane_select(made, tables);
+  if (holds == Holds::kNothing) {
+    made.reset();
+    for (size_t i = 0; i < stacks.size(); ++i) stacks[i].input = selected.inputs[i];
+  }
+  const at::Tensor out = lane_blend(std::move(selected.through), stacks);
+  EXPECT_EQ(out.data_ptr() == place, holds == Holds::kNothing && device.is_cuda());
   std::vector<at::Tensor> outputs{out}, grads{on(given.grad, device)}, leaves{h};
   for (size_t i = 0; i < stacks.size(); ++i) {
     outputs.push_back(selected.inputs[i]);
@@ -108,6 +119,27 @@ double tolerance(at::ScalarType type) {
          : type == at::kFloat ? 4 * 0x1p-23
          : type == at::kHalf  ? 0x1p-10
                               : 0x1p-7;
+}
+
+TEST(LaneBlendCuda, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Device device(at::kCUDA, 0);
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    for (const auto& sample : kSamples) {
+      SCOPED_TRACE(std::string(c10::toString(type)) + " " + c10::Join("x", sample));
+      torch::manual_seed(5);
+      const Case given(sample, type);
+      const Results want = run(given, device), got = run(given, device, Holds::kNothing);
+      expect_same_bits(got.out, want.out, "out");
+      expect_same_bits(got.grad_h, want.grad_h, "gradient of h");
+      for (const int64_t entry : {0, 2, 3, 4})
+        expect_same_bits(got.grad_gates[0].select(0, entry), want.grad_gates[0].select(0, entry), "of gates");
+      for (size_t i = 0; i < given.stacks.size(); ++i)
+        for (int64_t entry = 0; entry < given.stacks[i].seeds.size(0); ++entry)
+          if (given.stacks[i].table.entries[entry].item<int64_t>() >= 0)
+            expect_same_bits(got.grad_seeds[i].select(0, entry), want.grad_seeds[i].select(0, entry),
+                             "of seeds");
+    }
 }
 
 TEST(LaneBlendCuda, EqualsTheCpuForStacksOfEveryKindAndSize) {

@@ -74,6 +74,56 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
   testing::expect_contracts(conv_layer({1, 67, 8, 16, 16}, {1, 16, 8, 3, 3}, {.padding = 1}, false));
 }
 
+// 3x3 filters of few channels, from whole images in shared memory: every number of channels and filters that
+// is taken, groups of images that are full and that are not, images of odd sizes and of one row or column,
+// one image, many parts.
+TEST(LaneConvCuda, EqualsTorchLaneByLaneFromWholeImages) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  set_conv_choosing(ConvChoosing::kFixed);  // without looking for something faster
+  const auto images = [](int64_t lanes, int64_t batch, int64_t channels, int64_t filters, int64_t height,
+                         int64_t width, bool has_bias) {
+    return conv_layer({lanes, batch, channels, height, width}, {lanes, filters, channels, 3, 3},
+                      {.padding = 1}, has_bias);
+  };
+  uint64_t seed = 0;
+  for (const int64_t channels : {3, 8, 16, 32})
+    for (const int64_t filters : {8, 16, 32}) {
+      SCOPED_TRACE(std::to_string(channels) + " channels, " + std::to_string(filters) + " filters");
+      Dice dice(seed++);
+      testing::expect_contracts(images(dice.roll(1, 3), dice.roll(1, 40), channels, filters, dice.roll(1, 17),
+                                       dice.roll(1, 17), dice.roll(0, 1) == 1));
+      testing::expect_contracts(images(2, dice.roll(1, 9), channels, filters, 8, 8, false));
+    }
+  testing::expect_contracts(images(2, 1, 3, 8, 1, 1, false));
+  testing::expect_contracts(images(2, 1, 8, 8, 1, 1, false));
+  testing::expect_contracts(images(2, 19, 3, 8, 32, 32, false));
+  testing::expect_contracts(images(2, 5, 8, 8, 32, 32, true));
+  testing::expect_contracts(images(1, 37, 16, 32, 8, 8, false));
+  set_conv_choosing(ConvChoosing::kMeasure);
+}
+
+// Filters of one pixel and few channels: every number of both that is taken, pixels that fill a tile and that
+// do not, many parts.
+TEST(LaneConvCuda, EqualsTorchLaneByLaneWithFiltersOfOnePixel) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  set_conv_choosing(ConvChoosing::kFixed);
+  uint64_t seed = 0;
+  for (const int64_t channels : {8, 16, 32})
+    for (const int64_t filters : {8, 16, 32}) {
+      SCOPED_TRACE(std::to_string(channels) + " channels, " + std::to_string(filters) + " filters");
+      Dice dice(seed++);
+      const int64_t lanes = dice.roll(1, 3);
+      testing::expect_contracts(
+          conv_layer({lanes, dice.roll(1, 9), channels, dice.roll(1, 13), dice.roll(1, 13)},
+                     {lanes, filters, channels, 1, 1}, {}, dice.roll(0, 1) == 1));
+    }
+  testing::expect_contracts(conv_layer({2, 1, 8, 1, 1}, {2, 8, 8, 1, 1}, {}, false));
+  testing::expect_contracts(conv_layer({2, 7, 16, 16, 16}, {2, 16, 16, 1, 1}, {}, false));
+  set_conv_choosing(ConvChoosing::kMeasure);
+}
+
 // A network's first convolution, which is folded: few channels, stride 2; odd sizes, all paddings, one pixel.
 TEST(LaneConvCuda, EqualsTorchLaneByLaneWhereItIsFolded) {
   ESPALIER_SKIP_WITHOUT_CUDA();

@@ -69,6 +69,40 @@ TEST(LaneAccuracyCuda, CountsAsTheCpuDoes) {
   }
 }
 
+// Twice, so that it adds; what was there stays a part of it.
+void expect_added_scores(at::Device device) {
+  torch::manual_seed(4);
+  for (const int64_t classes : {1, 10, 33}) {
+    const at::Tensor logits = at::randn({3, 70, classes}), labels = random_labels(3, 70, classes);
+    const LaneAccuracy hits = lane_accuracy(logits, labels);
+    const at::Tensor losses = lane_cross_entropy(logits, labels),
+                     sums = at::ones({3, 3}, at::kDouble).to(device);
+    for (int i = 0; i < 2; ++i)
+      add_lane_accuracy_(sums, losses.to(device), logits.to(device), labels.to(device));
+    const at::Tensor want =
+        at::stack({losses * hits.num_valid, hits.num_correct, hits.num_valid}).to(at::kDouble);
+    EXPECT_TRUE(at::equal(sums.cpu(), 1 + 2 * want)) << classes;
+  }
+}
+
+TEST(LaneAccuracy, AddsToSumsOfAnEpoch) {
+  expect_added_scores(at::kCPU);
+}
+
+TEST(LaneAccuracyCuda, AddsToSumsOfAnEpoch) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_added_scores(at::kCUDA);
+}
+
+TEST(LaneAccuracy, RefusesSumsOfAnotherShapeOrType) {
+  const at::Tensor logits = at::randn({2, 3, 4}), labels = at::zeros({2, 3}, at::kLong),
+                   losses = at::zeros({2});
+  EXPECT_ERROR(add_lane_accuracy_(at::zeros({3, 2}), losses, logits, labels), c10::Error, "sums", "Double",
+               "Float");
+  EXPECT_ERROR(add_lane_accuracy_(at::zeros({2, 3}, at::kDouble), losses, logits, labels), c10::Error, "sums",
+               "[3,L]");
+}
+
 TEST(LaneCrossEntropy, HasTheGradientsOfFiniteDifferences) {
   torch::manual_seed(5);
   for (const double smoothing : {0.0, 0.2})

@@ -2,30 +2,21 @@
 
 #include "espalier/lanes/head/pool.h"
 #include "tests/lanes/compare.h"
+#include "tests/lanes/norm/torch_norm.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
 
 namespace espalier::lanes {
 namespace {
 
+using testing::activated;
 using testing::Dice;
 using testing::Layer;
+using testing::over_valid;
 using testing::random_lanes;
 using testing::random_mask;
 using testing::Tensors;
 namespace F = torch::nn::functional;
-
-at::Tensor activated(const at::Tensor& y, Activation activation) {
-  return activation == Activation::kRelu ? y.relu() : y;
-}
-
-// torch has no masks: the valid samples alone, put back in their places among zeros.
-at::Tensor over_valid(const at::Tensor& x, const at::Tensor& mask,
-                      const std::function<at::Tensor(const at::Tensor&)>& layer) {
-  if (!mask.defined()) return layer(x);
-  const at::Tensor places = mask.nonzero().flatten();
-  return at::zeros_like(x).index_put({places}, layer(x.index_select(0, places)));
-}
 
 // Inputs: x, weight, bias, mask, residual.
 Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, const at::Tensor& mask,
@@ -64,24 +55,6 @@ Layer batch_norm_layer(at::IntArrayRef sizes, Mode mode, Activation activation, 
               },
           .inputs = {random_lanes(sizes) + 0.5, random_lanes({lanes, channels}),
                      random_lanes({lanes, channels}), mask, residual}};
-}
-
-Layer group_norm_layer(at::IntArrayRef sizes, int64_t groups, Activation activation, const at::Tensor& mask) {
-  const int64_t lanes = sizes[0], channels = sizes[2];
-  return {.stacked =
-              [=](const Tensors& in) {
-                return lane_group_norm(in[0], in[1], in[2],
-                                       {.groups = groups, .mask = in[3], .activation = activation});
-              },
-          .torch =
-              [=](const Tensors& in) {
-                return activated(
-                    over_valid(in[0], in[3],
-                               [&](const at::Tensor& x) { return at::group_norm(x, groups, in[1], in[2]); }),
-                    activation);
-              },
-          .inputs = {random_lanes(sizes), random_lanes({lanes, channels}), random_lanes({lanes, channels}),
-                     mask}};
 }
 
 void expect_batch_norm_contracts(int64_t most_channels) {
@@ -507,78 +480,6 @@ TEST(LaneBatchNorm, HasTheGradientsOfFiniteDifferences) {
     for (const Activation activation : {Activation::kNone, Activation::kRelu})
       testing::expect_finite_differences(
           batch_norm_layer({2, 5, 3, 2, 2}, mode, activation, random_mask(2, 5, 2)));
-}
-
-void expect_group_norm_contracts() {
-  for (uint64_t seed = 0; seed < testing::num_seeds(16); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Dice dice(seed);
-    const int64_t lanes = dice.roll(1, 5), batch = dice.roll(1, 7), groups = dice.roll(1, 4);
-    const at::Tensor mask = dice.roll(0, 1) ? random_mask(lanes, batch, 1) : at::Tensor();
-    testing::expect_contracts(
-        group_norm_layer({lanes, batch, groups * dice.roll(1, 5), dice.roll(2, 6), dice.roll(1, 6)}, groups,
-                         dice.roll(0, 1) ? Activation::kRelu : Activation::kNone, mask));
-  }
-}
-
-TEST(LaneGroupNorm, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
-  expect_group_norm_contracts();
-}
-
-TEST(LaneGroupNormCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  const testing::OnCuda cuda;
-  expect_group_norm_contracts();
-  testing::expect_contracts(group_norm_layer({2, 5, 64, 16, 16}, 4, Activation::kRelu, random_mask(2, 5, 1)));
-  testing::expect_contracts(group_norm_layer({2, 3, 24, 7, 5}, 3, Activation::kNone, {}));
-  // Vectors of channels that lie in several groups.
-  testing::expect_contracts(group_norm_layer({2, 5, 8, 9, 7}, 8, Activation::kRelu, random_mask(2, 5, 1)));
-  testing::expect_contracts(group_norm_layer({1, 3, 48, 4, 4}, 12, Activation::kNone, {}));
-}
-
-TEST(LaneGroupNormCuda, TakesTheReluBeforeIt) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  const testing::OnCuda cuda;
-  struct Shape {
-    std::vector<int64_t> sizes;
-    int64_t groups;
-  };
-  for (const Shape& shape : {Shape{{2, 3, 8, 6, 5}, 8}, {{3, 2, 64, 4, 4}, 4}, {{1, 2, 6, 3, 3}, 3}}) {
-    const testing::Layer layer{.stacked =
-                                   [&](const testing::Tensors& in) {
-                                     return lane_group_norm(in[0], in[1], in[2],
-                                                            {.groups = shape.groups, .is_rectified = true});
-                                   },
-                               .torch =
-                                   [&](const testing::Tensors& in) {
-                                     return at::group_norm(in[0].relu(), shape.groups, in[1], in[2]);
-                                   },
-                               .inputs = {testing::random_lanes(shape.sizes),
-                                          testing::random_lanes({shape.sizes[0], shape.sizes[2]}),
-                                          testing::random_lanes({shape.sizes[0], shape.sizes[2]})}};
-    testing::expect_contracts(layer);
-  }
-}
-
-TEST(LaneGroupNorm, HasTheGradientsOfFiniteDifferences) {
-  torch::manual_seed(12);
-  testing::expect_finite_differences(
-      group_norm_layer({2, 3, 4, 2, 2}, 2, Activation::kNone, random_mask(2, 3, 1)));
-}
-
-// As a network's first layer has them: images want no gradient.
-TEST(LaneGroupNorm, HasTheSameGradientsWhereItsInputWantsNone) {
-  for (const MemoryFormat format : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous}) {
-    const at::Tensor x = empty_lanes({2, 3, 8, 4, 4}, at::kFloat, format);
-    x.copy_(at::randn(x.sizes()));
-    LaneGroupNorm norm(2, 4, 8, at::kFloat);
-    const auto gradients = [&](const at::Tensor& from) {
-      const Tensors leaves{norm.weight.value(), norm.bias.value()};
-      return torch::autograd::grad({norm.forward(from).square().sum()}, leaves);
-    };
-    const Tensors alone = gradients(x), with_x = gradients(x.detach().requires_grad_());
-    for (size_t i = 0; i < 2; ++i) testing::expect_same_bits(alone[i], with_x[i], "gradient");
-  }
 }
 
 TEST(LaneNorm, NamesTheArgumentThatItRefuses) {

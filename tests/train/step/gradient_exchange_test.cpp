@@ -49,6 +49,25 @@ TEST(GradientExchange, SendsBucketsWhileTheBackwardPassGoesOn) {
   });
 }
 
+// The gradients of a host of train host, last layer first, are some 400 KB.
+TEST(GradientExchange, SendsHalfOfASmallNetworkWhileTheBackwardPassGoesOn) {
+  as_ranks(2, [](ranks::World& world) {
+    lanes::LaneParameter first({1, 1'000}, at::TensorOptions(at::kFloat), at::kFloat);
+    lanes::LaneParameter last({1, 9'000}, at::TensorOptions(at::kFloat), at::kFloat);
+    GradientExchange exchange(world, {&first, &last});
+    int64_t moved_before_first = -1;
+    const unsigned hook = first.value().register_hook(
+        [&](const at::Tensor& /*gradient*/) { moved_before_first = world.bytes_moved(); });
+    // `last` is used last: its gradient is the first that a backward pass makes.
+    const at::Tensor hidden = first.value().sum().sin();
+    lanes::lane_backward((hidden * last.value().sum()).view({1}), {&first, &last});
+    first.value().remove_hook(hook);
+    EXPECT_EQ(moved_before_first, 2 * 9'000 * 4);
+    exchange.finish();
+    EXPECT_EQ(world.bytes_moved(), 2 * 10'000 * 4);
+  });
+}
+
 TEST(GradientExchange, TakesNothingAlongOnceItIsGone) {
   as_ranks(2, [](ranks::World& world) {
     // Larger than a bucket, which would leave at once.

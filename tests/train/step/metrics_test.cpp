@@ -51,8 +51,9 @@ void update(const StepMetrics& metrics, const std::vector<float>& host_norms,
 
 TEST(StepMetrics, TakesMeansOverTheSamplesAndTheSteps) {
   StepMetrics metrics(2, 1, at::kCPU);
-  metrics.add_scores(at::tensor({1.f, 2.f}), at::tensor({3, 0}, at::kLong), at::tensor({4, 4}, at::kLong));
-  metrics.add_scores(at::tensor({4.f, 2.f}), at::tensor({0, 2}, at::kLong), at::tensor({2, 4}, at::kLong));
+  // Losses times samples, hits, samples.
+  metrics.add_sums(at::tensor({4., 8., 3., 0., 4., 4.}).view({3, 2}));
+  metrics.add_sums(at::tensor({8., 8., 0., 2., 2., 4.}).view({3, 2}));
   update(metrics, {1, 5});
   update(metrics, {3, 1});
   const auto lanes = metrics.read(2);
@@ -77,8 +78,8 @@ TEST(StepMetrics, FindsTheLaneOfEveryEntryAndReadsNoEmptyOne) {
 
 TEST(StepMetrics, KeepsWhatIsNotFiniteInItsLane) {
   StepMetrics metrics(2, 0, at::kCPU);
-  for (const float loss : {kNaN, 1.f})
-    metrics.add_scores(at::tensor({loss, 1.f}), at::ones({2}, at::kLong), at::ones({2}, at::kLong));
+  for (const double loss : {static_cast<double>(kNaN), 1.})
+    metrics.add_sums(at::tensor({loss, 1., 1., 1., 1., 1.}).view({3, 2}));
   update(metrics, {kNaN, 1});
   update(metrics, {2, 1});
   const auto lanes = metrics.read(2);

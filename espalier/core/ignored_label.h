@@ -1,0 +1,11 @@
+// The label of a sample that is not there, such as the rest of a last batch: it counts in no loss and no
+// score.
+#pragma once
+
+#include <cstdint>
+
+namespace espalier {
+
+constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
+
+}  // namespace espalier
