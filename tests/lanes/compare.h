@@ -17,6 +17,7 @@
 #include "espalier/lanes/parameter.h"
 #include "espalier/lanes/stack.h"
 #include "espalier/tensor/layout.h"
+#include "tests/support/cuda.h"
 
 namespace espalier::lanes::testing {
 
@@ -42,7 +43,7 @@ inline c10::Device& test_device() {
 class OnCuda {
  public:
   OnCuda() {
-    test_device() = c10::Device(c10::kCUDA, 0);
+    if (!espalier::testing::kIsEmulated) test_device() = c10::Device(c10::kCUDA, 0);
     set_conv_choosing(ConvChoosing::kFixed);
     at::globalContext().setAllowTF32CuDNN(false);
     at::globalContext().setDeterministicCuDNN(true);
@@ -50,9 +51,14 @@ class OnCuda {
   ~OnCuda() { test_device() = c10::kCPU; }
 };
 
-// What a layer's own bits are compared in: fp32, and on CUDA, where they are other kernels, bf16 and f16.
+// Whether layers are computed by CUDA kernels, on a GPU or emulated.
+inline bool has_kernels() {
+  return espalier::testing::kIsEmulated || !test_device().is_cpu();
+}
+
+// What a layer's own bits are compared in: fp32, and of kernels, which are others for each, bf16 and f16.
 inline std::vector<at::ScalarType> narrow_types() {
-  if (test_device().is_cpu()) return {at::kFloat};
+  if (!has_kernels()) return {at::kFloat};
   return {at::kFloat, at::kBFloat16, at::kHalf};
 }
 
@@ -63,7 +69,7 @@ inline bool is_sanitized() {
 
 // How many random cases a property is tried on.
 inline uint64_t num_seeds(uint64_t all) {
-  return is_sanitized() ? std::min<uint64_t>(all, 3) : all;
+  return std::min<uint64_t>(all, is_sanitized() ? 3 : espalier::testing::kIsEmulated ? 8 : all);
 }
 
 // A number drawn from [low, high].
@@ -166,8 +172,8 @@ inline double distance(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Within 1e-9 of the largest value in f64; in narrower types, an error at most twice torch's own (and at
-// least one rounding of the largest value: torch may be exact by luck). Where sanitizers look on, torch's
-// error is the CPU's, who adds in another order: there f32 has some roundings more.
+// least one rounding of the largest value: torch may be exact by luck). Where sanitizers look on, or kernels
+// are emulated, torch's error is the CPU's, who adds in another order: there f32 has some roundings more.
 inline void expect_equals_torch(const Layer& layer, std::vector<at::ScalarType> types) {
   const at::Tensor grad = output_grad(layer);
   const Tensors exact = run(layer.stacked, leaves(layer.inputs, at::kDouble), grad);
@@ -184,10 +190,11 @@ inline void expect_equals_torch(const Layer& layer, std::vector<at::ScalarType> 
     const Tensors truth = run_torch(layer, map(rounded, wide), wide(rounded_grad));
     const Tensors theirs = run_torch(layer, rounded, rounded_grad);
     const Tensors ours = run(layer.stacked, leaves(layer.inputs, type), rounded_grad);
-    const double epsilon = type == at::kHalf       ? 0x1p-10
-                           : type == at::kBFloat16 ? 0x1p-7
-                           : is_sanitized()        ? 0x1p-16
-                                                   : 0x1p-23;
+    const double epsilon = type == at::kHalf                ? 0x1p-10
+                           : type == at::kBFloat16          ? 0x1p-7
+                           : is_sanitized()                 ? 0x1p-16
+                           : espalier::testing::kIsEmulated ? 0x1p-20
+                                                            : 0x1p-23;
     for (size_t i = 0; i < truth.size(); ++i)
       EXPECT_LE(distance(ours[i], truth[i]),
                 std::max(2 * distance(theirs[i], truth[i]), epsilon * largest(truth[i])))
@@ -197,7 +204,7 @@ inline void expect_equals_torch(const Layer& layer, std::vector<at::ScalarType> 
 
 inline void expect_equals_torch(const Layer& layer) {
   std::vector<at::ScalarType> types{at::kFloat, at::kBFloat16};
-  if (!test_device().is_cpu()) types.push_back(at::kHalf);
+  if (has_kernels()) types.push_back(at::kHalf);
   expect_equals_torch(layer, types);
 }
 

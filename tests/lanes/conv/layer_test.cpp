@@ -70,7 +70,8 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
                    {lanes, filters, channels, kernel, kernel}, geometry, dice.roll(0, 1) == 1));
   }
   testing::expect_contracts(conv_layer({2, 40, 3, 33, 31}, {2, 8, 3, 3, 3}, {.padding = 1}, false));
-  testing::expect_contracts(conv_layer({2, 33, 16, 17, 19}, {2, 136, 16, 3, 3}, {.padding = 1}, false));
+  if (!espalier::testing::kIsEmulated)  // takes a minute there
+    testing::expect_contracts(conv_layer({2, 33, 16, 17, 19}, {2, 136, 16, 3, 3}, {.padding = 1}, false));
   testing::expect_contracts(conv_layer({1, 67, 8, 16, 16}, {1, 16, 8, 3, 3}, {.padding = 1}, false));
 }
 
