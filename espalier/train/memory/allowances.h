@@ -1,6 +1,6 @@
 // What a run takes on a GPU that no shape tells: the one place where such numbers stand. Loaded kernels,
 // graphs and the rounding of the allocator were read off a run of `MemoryPlanCuda` on one H200 (commit
-// b879212), which prints what was used beside what was planned; workspaces of convolutions and the rests
+// 15b936e), which prints what was used beside what was planned; workspaces of convolutions and the rests
 // beside workspaces are estimates from the same run, whose totals they bring together.
 #pragma once
 
