@@ -1,5 +1,5 @@
-// espalier/lanes/conv/choose.cpp for emulated kernels: ours wherever one takes the convolution, and torch's in
-// the place of cuDNN.
+// espalier/lanes/conv/choose.cpp for emulated kernels: ours wherever one takes the convolution, and torch's
+// in the place of cuDNN.
 #include "espalier/lanes/conv/choose.h"
 
 #include <ATen/ops/convolution.h>
@@ -19,14 +19,14 @@ void run_by_torch(const ConvJob& job) {
     const at::Tensor x = job.x.select(0, lane), weight = job.weight.select(0, lane),
                      out = job.out.select(0, lane);
     if (job.pass == ConvPass::kForward) {
-      out.copy_(at::convolution(x, weight, job.bias.defined() ? job.bias.select(0, lane) : at::Tensor(), stride,
-                                padding, one, /*transposed=*/false, none, geometry.groups));
+      out.copy_(at::convolution(x, weight, job.bias.defined() ? job.bias.select(0, lane) : at::Tensor(),
+                                stride, padding, one, /*transposed=*/false, none, geometry.groups));
       continue;
     }
     const bool is_data = job.pass == ConvPass::kData;
-    const auto grads =
-        at::convolution_backward(out, x, weight.to(x.scalar_type()), at::OptionalIntArrayRef(), stride, padding,
-                                 one, /*transposed=*/false, none, geometry.groups, {is_data, !is_data, false});
+    const auto grads = at::convolution_backward(out, x, weight.to(x.scalar_type()), at::OptionalIntArrayRef(),
+                                                stride, padding, one, /*transposed=*/false, none,
+                                                geometry.groups, {is_data, !is_data, false});
     if (is_data)
       x.copy_(std::get<0>(grads));
     else
@@ -47,7 +47,8 @@ ConvWay way_for(const ConvJob& job) {
 }
 
 bool takes_conv_cuda(const at::Tensor& x, const at::Tensor& weight) {
-  return (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf) && weight.size(3) == weight.size(4);
+  return (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf) &&
+         weight.size(3) == weight.size(4);
 }
 
 void conv_by_cuda(ConvPass pass, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out,

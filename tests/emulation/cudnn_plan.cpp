@@ -1,4 +1,5 @@
-// espalier/lanes/conv/cudnn_plan.cpp for emulated kernels: there is no cuDNN, and choose.cpp never asks for it.
+// espalier/lanes/conv/cudnn_plan.cpp for emulated kernels: there is no cuDNN, and choose.cpp never asks for
+// it.
 #include "espalier/lanes/conv/cudnn_plan.h"
 
 #include <c10/util/Exception.h>

@@ -44,8 +44,9 @@ espalier_switch_stack:
 namespace espalier::emulate {
 namespace {
 
-// What an H200 allows.
-constexpr size_t kMostThreads = 1024, kMostBytes = 232448, kBytesWithoutAsking = 48 << 10;
+// What an H200 allows, and of shared memory also what a small card does.
+constexpr size_t kMostThreads = 1024, kMostBytes = 232448, kMostBytesOfASmallCard = 99 << 10;
+constexpr size_t kBytesWithoutAsking = 48 << 10;
 constexpr uint32_t kMostBlocks = 0x7fffffff, kMostBlocksAcross = 65535;
 constexpr size_t kStackBytes = 256 << 10;
 
@@ -101,7 +102,7 @@ class Block {
   Fiber* now_ = nullptr;
   void* own_stack_ = nullptr;
   uint32_t alive_in_warp_[kMostThreads / kWarp] = {};  // by lane
-  uint64_t progress_ = 0;                               // barriers passed and threads ended
+  uint64_t progress_ = 0;                              // barriers passed and threads ended
   int alive_ = 0, arrived_ = 0, said_yes_ = 0, last_count_ = 0;
   uint64_t barriers_passed_ = 0;
   std::vector<std::byte> shared_bytes_ = std::vector<std::byte>(kMostBytes + 256);
@@ -120,6 +121,10 @@ Block& block() {
 bool goes_backward() {
   const char* const order = std::getenv("ESPALIER_EMULATED_ORDER");
   return order != nullptr && std::string_view(order) == "backward";
+}
+
+int most_bytes() {
+  return static_cast<int>(goes_backward() ? kMostBytesOfASmallCard : kMostBytes);
 }
 
 void Block::enter() {
@@ -143,8 +148,8 @@ void Block::begin(Fiber& fiber) {
     fiber.stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fiber.stack == MAP_FAILED) give_up("no memory for the stacks of a block's threads");
   }
-  // As espalier_switch_stack leaves it: six registers, and enter() to return to; below it the stack is aligned
-  // as at a call.
+  // As espalier_switch_stack leaves it: six registers, and enter() to return to; below it the stack is
+  // aligned as at a call.
   auto* const top = reinterpret_cast<void**>(static_cast<std::byte*>(fiber.stack) + kStackBytes);
   void** at = top - 2;
   *at = reinterpret_cast<void*>(&Block::enter);
@@ -318,8 +323,7 @@ void wait_copies(size_t pending_groups) {
       std::memset(copy.to, 0, copy.bytes);
   }
   fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + static_cast<std::ptrdiff_t>(done));
-  fiber.groups.erase(fiber.groups.begin(),
-                     fiber.groups.end() - static_cast<std::ptrdiff_t>(pending_groups));
+  fiber.groups.erase(fiber.groups.begin(), fiber.groups.end() - static_cast<std::ptrdiff_t>(pending_groups));
   for (size_t& end : fiber.groups) end -= done;
 }
 
@@ -361,9 +365,19 @@ cudaError_t last_error() {
   return std::exchange(error(), cudaSuccess);
 }
 
+cudaError_t get_device(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t device_attribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) return cudaErrorInvalidValue;
+  *value = most_bytes();
+  return cudaSuccess;
+}
+
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<size_t>(value) > kMostBytes)
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > most_bytes())
     return cudaErrorInvalidValue;
   allowed_bytes()[kernel] = value;
   return cudaSuccess;

@@ -1,14 +1,15 @@
-// What CUDA gives a kernel, on the CPU: threads of a block, their barriers, warps, shared memory, asynchronous
-// copies and launches. translate.py turns the library's kernels into C++ that includes this.
+// What CUDA gives a kernel, on the CPU: threads of a block, their barriers, warps, shared memory,
+// asynchronous copies and launches. translate.py turns the library's kernels into C++ that includes this.
 //
 // Kept true:
 // - Blocks run one after another. The threads of a block are fibers that take turns, each until it waits at a
-//   barrier or ends; whoever passes a barrier sees what the others did before it, and nothing else is promised:
-//   with ESPALIER_EMULATED_ORDER=backward the turns go the other way round, so what depends on their order
-//   shows.
+//   barrier or ends; whoever passes a barrier sees what the others did before it, and nothing else is
+//   promised: with ESPALIER_EMULATED_ORDER=backward the turns go the other way round, so what depends on
+//   their order shows.
 // - An asynchronous copy happens when it is waited for, not before.
-// - Shared memory that a launch asks for is filled with NaNs before every block and ends where it was said to.
-// - A launch that a GPU would refuse is refused: too many threads, blocks or bytes; over 48 KiB without asking.
+// - Shared memory that a launch asks for is filled with NaNs before every block and ends where it was told.
+// - A launch that a GPU would refuse is refused: too many threads, blocks or bytes, or over 48 KiB without
+//   asking. Backward (above) the card is a small one, with 99 KiB for a block instead of 227.
 // - A barrier that is never passed ends the program with a sentence.
 // No warp runs in lockstep unless it asks to, and nothing tells global from shared memory.
 #pragma once
@@ -60,8 +61,8 @@ const Thread& self();
 // Barriers of a block: all threads that have not ended. The count is of those that said yes.
 int block_barrier(bool yes);
 
-// What each of the warp's threads in `mask` gave, by lane: a barrier of them. Those that are not in it, or have
-// ended, have given nothing. Valid until the calling thread's second exchange after this one.
+// What each of the warp's threads in `mask` gave, by lane: a barrier of them. Those that are not in it, or
+// have ended, have given nothing. Valid until the calling thread's second exchange after this one.
 constexpr size_t kMostExchanged = 64;
 const std::byte* exchange(uint32_t mask, const void* own, size_t bytes);
 
@@ -79,7 +80,7 @@ class FromWarp {
   const std::byte* bytes_;
 };
 
-// Of the thread's own, in the order in which they were begun.
+// The copies of a thread, in the order in which they were begun.
 void begin_copy(void* to, const void* from, size_t bytes);  // from nullptr: zeros
 void commit_copies();
 void wait_copies(size_t pending_groups);
@@ -121,6 +122,8 @@ void operator/(void (*kernel)(Parameters...), const Call<Args...>& call) {
 }
 
 cudaError_t last_error();
+cudaError_t get_device(int* device);
+cudaError_t device_attribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 template <class... Parameters>
 cudaError_t set_attribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
@@ -135,6 +138,8 @@ cudaError_t set_attribute(void (*kernel)(Parameters...), cudaFuncAttribute attri
 #define gridDim (::espalier::emulate::self().blocks)
 #define cudaGetLastError ::espalier::emulate::last_error
 #define cudaFuncSetAttribute ::espalier::emulate::set_attribute
+#define cudaGetDevice ::espalier::emulate::get_device
+#define cudaDeviceGetAttribute ::espalier::emulate::device_attribute
 
 inline void __syncthreads() {
   espalier::emulate::block_barrier(false);

@@ -29,8 +29,8 @@ inline int lane() {
   return emulate::self().index % emulate::kWarp;
 }
 
-// Matrix i has its rows at the addresses of lanes 8 i to 8 i + 7. Lane l gets two values of each: of row l / 4,
-// or of column l / 4 where it is transposed.
+// Matrix i has its rows at the addresses of lanes 8 i to 8 i + 7. Lane l gets two values of each: of row l /
+// 4, or of column l / 4 where it is transposed.
 template <int kCount>
 void load(uint32_t (&to)[kCount], uint32_t address, bool is_transposed) {
   const emulate::FromWarp<uint32_t> rows(kAll, address);

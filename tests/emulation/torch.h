@@ -25,9 +25,9 @@ inline CUDAStream getCurrentCUDAStream(c10::DeviceIndex = -1) {
 
 }  // namespace espalier::emulate
 
-#define C10_CUDA_CHECK(...)                                                                            \
-  do {                                                                                                 \
-    const cudaError_t emulated_error = __VA_ARGS__;                                                    \
-    TORCH_CHECK(emulated_error == cudaSuccess, "an emulated launch was refused: CUDA error ",          \
-                static_cast<int>(emulated_error));                                                     \
+#define C10_CUDA_CHECK(...)                                                                   \
+  do {                                                                                        \
+    const cudaError_t emulated_error = __VA_ARGS__;                                           \
+    TORCH_CHECK(emulated_error == cudaSuccess, "an emulated launch was refused: CUDA error ", \
+                static_cast<int>(emulated_error));                                            \
   } while (false)
