@@ -98,9 +98,9 @@ struct SqueezeFunction : torch::autograd::Function<SqueezeFunction> {
     const at::Tensor grad_x =
         lanes::empty_lanes(ctx->saved_data["sizes"].toIntVector(),
                            shares.options().dtype(ctx->saved_data["type"].toScalarType()));
-    tensor_list of_weights;
+    tensor_list grad_weights;
     for (size_t i = 0; i < 4; ++i)
-      of_weights.push_back(lanes::empty_lanes(saved[i].sizes(), pooled.options()));
+      grad_weights.push_back(lanes::empty_lanes(saved[i].sizes(), pooled.options()));
     const at::Tensor grad_middle = rows_like(middle, middle.size(2), shares.scalar_type()),
                      grad_second = stacked_like(shares);
     SqueezeArgs args = args_of(grad_x, saved[0], saved[2], saved[7]);
@@ -112,12 +112,12 @@ struct SqueezeFunction : torch::autograd::Function<SqueezeFunction> {
     args.grad_out = lanes::stack_of(grad);
     args.grad_middle = lanes::stack_of(grad_middle);
     args.grad_second = lanes::stack_of(grad_second);
-    args.grad_first_weight = lanes::stack_of(of_weights[0]);
-    args.grad_first_bias = lanes::stack_of(of_weights[1]);
-    args.grad_second_weight = lanes::stack_of(of_weights[2]);
-    args.grad_second_bias = lanes::stack_of(of_weights[3]);
+    args.grad_first_weight = lanes::stack_of(grad_weights[0]);
+    args.grad_first_bias = lanes::stack_of(grad_weights[1]);
+    args.grad_second_weight = lanes::stack_of(grad_weights[2]);
+    args.grad_second_bias = lanes::stack_of(grad_weights[3]);
     if (grad_x.numel() > 0) C10_CUDA_CHECK(launch_squeeze_backward(args, lanes::stream_of(grad_x)));
-    return {grad_x, of_weights[0], of_weights[1], of_weights[2], of_weights[3], at::Tensor()};
+    return {grad_x, grad_weights[0], grad_weights[1], grad_weights[2], grad_weights[3], at::Tensor()};
   }
 };
 

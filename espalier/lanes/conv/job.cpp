@@ -136,7 +136,7 @@ bool is_product(const ConvJob& job) {
          job.geometry.groups == 1 && !job.bias.defined() && !job.entries.defined();
 }
 
-// A lane [B,C,H,W] as rows of channels, one a pixel: [B*H*W,C], a view.
+// A lane [B,C,H,W] as rows of channels, one per pixel: [B*H*W,C], a view.
 at::Tensor rows_of(const at::Tensor& stacked, int64_t lane) {
   return stacked.select(0, lane).permute({0, 2, 3, 1}).view({-1, stacked.size(2)});
 }

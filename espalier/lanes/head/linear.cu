@@ -131,11 +131,12 @@ template <class T>
 cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
   const dim3 samples((args.batch + kWarps - 1) / kWarps, args.lanes);
   if (!backward) {
+    const int64_t outputs = static_cast<int64_t>(args.batch) * args.out_features;
+    constexpr int64_t kMostOutputs = (int64_t{1} << 31) - kThreads;  // are counted in 32 bits
     // A single sum of f32 products would round more than torch's.
-    if (sizeof(T) == 2 && args.in_features <= kFewFeatures) {
-      const int outputs = args.batch * args.out_features;
-      forward_few_kernel<T>
-          <<<dim3((outputs + kThreads - 1) / kThreads, args.lanes), kThreads, 0, stream>>>(args);
+    if (sizeof(T) == 2 && args.in_features <= kFewFeatures && outputs <= kMostOutputs) {
+      const dim3 blocks(static_cast<unsigned>((outputs + kThreads - 1) / kThreads), args.lanes);
+      forward_few_kernel<T><<<blocks, kThreads, 0, stream>>>(args);
     } else {
       forward_kernel<T><<<samples, kThreads, 0, stream>>>(args);
     }

@@ -280,7 +280,7 @@ cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Where windows overlap, the sums go over the values that won theirs: one a window.
+// Where windows overlap, the sums go over the values that won theirs: one per window.
 template <class T, int kWidth>
 cudaError_t launch_pool3x3(const NormArgs& args, cudaStream_t stream) {
   NormArgs pooled = args;

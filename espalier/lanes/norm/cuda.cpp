@@ -216,7 +216,8 @@ at::Tensor batch_norm_by_kernel(const at::Tensor& x, const at::Tensor& weight, c
            .mode = call.mode,
            .activation = call.activation,
            .pooling = call.pooling,
-           .has_gradient = c10::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()),
+           .has_gradient = c10::GradMode::is_enabled() &&
+                           (x.requires_grad() || weight.requires_grad() || bias.requires_grad()),
            .eps = call.eps,
            .momentum = call.momentum,
            .mask = dense_rows(call.mask),

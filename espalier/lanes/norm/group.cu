@@ -1,6 +1,6 @@
-// Group norm of all lanes. A block does one sample: its values are read once for the statistics, and again,
-// from cache, to be normalised. Backward leaves every sample's share of the parameters' gradients; a second
-// kernel adds them up in the order of the samples.
+// Group norm of all lanes. A block does one sample: its values are read once for the statistics (twice where
+// the first pass lost digits), and again, from cache, to be normalised. Backward leaves every sample's share
+// of the parameters' gradients; a second kernel adds them up in the order of the samples.
 //
 // Thread mapping: threads across vectors of channels (16 bytes where channels allow it, else one value) and
 // over pixels. A vector lies within one group, or has values of several (kSeveral). blockIdx: sample, lane.
@@ -16,6 +16,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMostVectors = 2048;  // covering the channels: shared memory has two sums for each
+constexpr size_t kBytesWithoutAsking = 48 << 10, kMostBytes = 99 << 10;  // of shared memory, on any card
+// In squares of the distance from which sums are taken to the mean: below it a variance has lost two of the
+// seven digits of fp32.
+constexpr float kLeastVariance = 0.01f;
 
 // What a thread does: a share of a sample's pixels, for the vectors of channels tx, tx + across, ...
 struct GroupThread {
@@ -91,62 +95,68 @@ __global__ void __launch_bounds__(kThreads, 4) forward_kernel(NormArgs args, int
   S* const means = vector_sums + vectors * 2 * kSums;
   S* const scales = means + args.groups;
   const S count = static_cast<S>(pixels) * depth;
-  // Sums are taken about a group's first value, so that squares lose nothing to a large mean.
-  const auto shift_of = [&](int group) {
+  // Sums are taken about a group's first value, so that squares lose nothing to a large mean. Where that
+  // value lies far from all others they do: then once more about the mean.
+  for (int group = threadIdx.x; group < args.groups; group += kThreads) {
     W first[1] = {};
     if (there) load_input<T, 1>(args, first, x + group * depth);
-    return static_cast<S>(first[0]);
-  };
-
-  for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
-    S sums[2 * kSums] = {};
-    if (vector < vectors && there) {
-      S shift[kSums];
+    means[group] = static_cast<S>(first[0]);
+  }
+  const int64_t statistics = (static_cast<int64_t>(at.lane) * args.batch + at.sample) * args.groups;
+  for (int pass = 0; pass < 2; ++pass) {
+    __syncthreads();
+    for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
+      S sums[2 * kSums] = {};
+      if (vector < vectors && there) {
+        S shift[kSums];
 #pragma unroll
-      for (int j = 0; j < kSums; ++j) shift[j] = shift_of((vector * kWidth + j) / depth);
+        for (int j = 0; j < kSums; ++j) shift[j] = means[(vector * kWidth + j) / depth];
 #pragma unroll 4
-      for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
-        W values[kWidth];
-        load_input<T, kWidth>(args, values,
-                              x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
+        for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+          W values[kWidth];
+          load_input<T, kWidth>(args, values,
+                                x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
 #pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          const int i = kSeveral ? j : 0;
-          const S centred = values[j] - shift[i];
-          sums[i] += centred;
-          sums[kSums + i] += centred * centred;
+          for (int j = 0; j < kWidth; ++j) {
+            const int i = kSeveral ? j : 0;
+            const S centred = values[j] - shift[i];
+            sums[i] += centred;
+            sums[kSums + i] += centred * centred;
+          }
         }
       }
-    }
-    add_rows<kThreads>(at.across, sums, scratch);
-    if (at.ty == 0 && vector < vectors)
+      add_rows<kThreads>(at.across, sums, scratch);
+      if (at.ty == 0 && vector < vectors)
 #pragma unroll
-      for (int i = 0; i < 2 * kSums; ++i) vector_sums[vector * 2 * kSums + i] = sums[i];
-  }
-  __syncthreads();
-  const int64_t statistics = (static_cast<int64_t>(at.lane) * args.batch + at.sample) * args.groups;
-  for (int group = threadIdx.x; group < args.groups; group += kThreads) {
-    S sum = 0, squares = 0;
-    if (kSeveral) {
-      for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
-        const S* const from = vector_sums + channel / kWidth * 2 * kSums + channel % kWidth;
-        sum += from[0];
-        squares += from[kSums];
-      }
-    } else {
-      for (int vector = group * depth / kWidth; vector < (group + 1) * depth / kWidth; ++vector) {
-        sum += vector_sums[vector * 2];
-        squares += vector_sums[vector * 2 + 1];
-      }
+        for (int i = 0; i < 2 * kSums; ++i) vector_sums[vector * 2 * kSums + i] = sums[i];
     }
-    const S share = sum / count;
-    const S variance = (squares - sum * share) / count;
-    means[group] = shift_of(group) + share;
-    scales[group] = S(1) / sqrt((variance < 0 ? S(0) : variance) + static_cast<S>(args.eps));  // a NaN stays
-    static_cast<W*>(args.mean)[statistics + group] = static_cast<W>(means[group]);
-    static_cast<W*>(args.scale)[statistics + group] = static_cast<W>(scales[group]);
+    __syncthreads();
+    bool has_lost = false;
+    for (int group = threadIdx.x; group < args.groups; group += kThreads) {
+      S sum = 0, squares = 0;
+      if (kSeveral) {
+        for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
+          const S* const from = vector_sums + channel / kWidth * 2 * kSums + channel % kWidth;
+          sum += from[0];
+          squares += from[kSums];
+        }
+      } else {
+        for (int vector = group * depth / kWidth; vector < (group + 1) * depth / kWidth; ++vector) {
+          sum += vector_sums[vector * 2];
+          squares += vector_sums[vector * 2 + 1];
+        }
+      }
+      const S share = sum / count;
+      const S variance = (squares - sum * share) / count;
+      has_lost |= variance < share * share * kLeastVariance;
+      means[group] += share;
+      scales[group] =
+          S(1) / sqrt((variance < 0 ? S(0) : variance) + static_cast<S>(args.eps));  // a NaN stays
+      static_cast<W*>(args.mean)[statistics + group] = static_cast<W>(means[group]);
+      static_cast<W*>(args.scale)[statistics + group] = static_cast<W>(scales[group]);
+    }
+    if (__syncthreads_count(has_lost) == 0) break;
   }
-  __syncthreads();
   for (int vector = at.tx; vector < vectors; vector += across) {
     const Coefficients<W, kWidth, kSeveral> own(args, at.lane, vector, depth, means, scales);
 #pragma unroll 4
@@ -295,6 +305,16 @@ __global__ void __launch_bounds__(kThreads) parameters_kernel(NormArgs args) {
   (static_cast<W*>(args.grad_bias.data) + lane * args.grad_bias.lane_stride)[channel] = static_cast<W>(sum);
 }
 
+// fixed_bytes: of the kernel's own shared memory. A kernel is always allowed the same, so that a launch that
+// was captured keeps what it had.
+template <class Kernel>
+cudaError_t allow_bytes(Kernel kernel, size_t bytes, size_t fixed_bytes) {
+  if (bytes + fixed_bytes <= kBytesWithoutAsking) return cudaSuccess;
+  if (bytes + fixed_bytes > kMostBytes) return cudaErrorInvalidValue;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(kMostBytes - fixed_bytes));
+}
+
 template <class T, int kWidth, bool kSeveral>
 cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
   using W = wide_t<T>;
@@ -305,12 +325,17 @@ cudaError_t launch(const NormArgs& args, bool backward, cudaStream_t stream) {
   while (across * 2 <= std::min(vectors, kThreads)) across *= 2;
   const dim3 grid(args.batch, args.lanes);
   if (!backward) {
-    const size_t bytes = (vectors * 2 * (kSeveral ? kWidth : 1) + 2 * args.groups) * sizeof(S);
-    forward_kernel<T, kWidth, kSeveral><<<grid, kThreads, bytes, stream>>>(args, across);
+    const auto kernel = forward_kernel<T, kWidth, kSeveral>;
+    constexpr int kSums = kSeveral ? kWidth : 1;
+    const size_t bytes = (vectors * 2 * kSums + 2 * args.groups) * sizeof(S);
+    if (const cudaError_t error = allow_bytes(kernel, bytes, 2 * kSums * kThreads * sizeof(S))) return error;
+    kernel<<<grid, kThreads, bytes, stream>>>(args, across);
     return cudaGetLastError();
   }
+  const auto kernel = backward_kernel<T, kWidth, kSeveral>;
   const size_t bytes = (2 * args.channels + 2 * args.groups) * sizeof(S);
-  backward_kernel<T, kWidth, kSeveral><<<grid, kThreads, bytes, stream>>>(args, across);
+  if (const cudaError_t error = allow_bytes(kernel, bytes, 2 * kWidth * kThreads * sizeof(S))) return error;
+  kernel<<<grid, kThreads, bytes, stream>>>(args, across);
   parameters_kernel<W, S><<<dim3((args.channels + 31) / 32, args.lanes), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }

@@ -358,6 +358,9 @@ at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const 
   check(x, weight, call.mask, "lane_group_norm");
   if (call.residual.defined()) {
     check_sizes(call.residual, x.sizes(), "lane_group_norm", "residual", "[L,B,C,H,W]");
+    TORCH_CHECK(call.residual.scalar_type() == x.scalar_type() && call.residual.device() == x.device(),
+                "lane_group_norm: residual: want ", x.scalar_type(), " on ", x.device(), " as x, got ",
+                call.residual.scalar_type(), " on ", call.residual.device());
     TORCH_CHECK(takes_rectified(x) && call.activation == Activation::kNone,
                 "lane_group_norm: residual: want x on CUDA, channels-last, and no ReLU after it, got ",
                 x.device());

@@ -2,8 +2,8 @@
 //
 // Keeps true: lanes never mix, and a lane's bits are those it has alone; a masked sample counts neither in
 // the statistics nor in the output (zero there, whatever it holds, NaN included) nor in any gradient; no host
-// reads. Statistics are sums in sum_type(), in two passes (mean, then squared differences), so fp32 loses
-// nothing to cancellation. A single value has no variance: batch norm never trains on one. Where the shape
+// reads. Statistics are sums in sum_type(), about the mean or a value near it, so fp32 loses nothing to
+// cancellation. A single value has no variance: batch norm never trains on one. Where the shape
 // tells it is refused; where a mask leaves one, which the device alone knows, the running statistics stand
 // in.
 #pragma once

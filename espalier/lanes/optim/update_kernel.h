@@ -49,7 +49,7 @@ struct SgdScalars {
   double rate_factor = 1;
   double rise = 0;  // per step, of a rate that warms up; 0: it does not
 };
-// Steps made so far, one a lane; null where rates do not warm up.
+// Steps made so far, one per lane; null where rates do not warm up.
 struct LaneAges {
   const double* first = nullptr;
   int64_t stride = 0;  // from a lane to the next

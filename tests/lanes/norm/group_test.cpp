@@ -60,6 +60,26 @@ TEST(LaneGroupNormCuda, EqualsTorchLaneByLaneOverRandomShapesAndMasks) {
   testing::expect_contracts(group_norm_layer({1, 3, 48, 4, 4}, 12, Activation::kNone, {}));
 }
 
+TEST(LaneGroupNormCuda, LosesNoDigitsWhereAGroupsFirstValueLiesFarFromAllOthers) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  for (const double mean : {100.0, -3.0}) {
+    Layer layer = group_norm_layer({1, 1, 16, 224, 224}, 1, Activation::kNone, {});
+    const at::Tensor x = layer.inputs[0] * 0.003 * mean + mean;
+    x.slice(3, 0, 1).slice(4, 0, 1).zero_();
+    layer.inputs[0] = testing::stacked_copy(x, at::kDouble);
+    testing::expect_equals_torch(layer, {at::kBFloat16, at::kHalf});
+    testing::expect_same_alone(layer);
+  }
+}
+
+// Sums of all channels and groups take more shared memory than a kernel has without asking.
+TEST(LaneGroupNormCuda, TakesThousandsOfChannels) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  testing::expect_equals_torch(group_norm_layer({1, 2, 4096, 2, 1}, 32, Activation::kNone, {}));
+}
+
 TEST(LaneGroupNormCuda, TakesTheReluBeforeIt) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const testing::OnCuda cuda;
@@ -109,6 +129,13 @@ TEST(LaneGroupNorm, RefusesAResidualWhereNoKernelAddsIt) {
   const at::Tensor x = testing::random_lanes({2, 3, 4, 5, 5}), weight = at::ones({2, 4});
   EXPECT_ERROR(lane_group_norm(x, weight, weight, {.groups = 2, .residual = x}), c10::Error,
                "lane_group_norm: residual", "CUDA");
+}
+
+TEST(LaneGroupNorm, RefusesAResidualOfAnotherType) {
+  const at::Tensor x = testing::random_lanes({2, 3, 4, 5, 5}), weight = at::ones({2, 4});
+  EXPECT_ERROR(
+      lane_group_norm(x, weight, weight, {.groups = 2, .residual = testing::stacked_copy(x, at::kBFloat16)}),
+      c10::Error, "lane_group_norm: residual", "Double", "BFloat16");
 }
 
 TEST(LaneGroupNorm, HasTheGradientsOfFiniteDifferences) {

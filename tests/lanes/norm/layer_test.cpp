@@ -225,6 +225,40 @@ TEST(LaneBatchNormCuda, GivesTheSameBitsWhoeverPools) {
   expect_the_same_bits_whoever_pools();
 }
 
+// Whoever of the three wants a gradient has the one that it has when all do.
+void expect_the_same_gradient_of_one_alone() {
+  const Tensors values{random_lanes({2, 3, 8, 6, 4}), random_lanes({2, 8}), random_lanes({2, 8})};
+  for (const Pooling pooling : {Pooling::kNone, Pooling::k2x2, Pooling::k3x3}) {
+    const auto gradient = [&](size_t of, bool is_alone) {
+      Tensors leaves;
+      for (size_t i = 0; i < values.size(); ++i)
+        leaves.push_back(
+            testing::stacked_copy(values[i], at::kFloat).set_requires_grad(!is_alone || i == of));
+      const LaneBatchNorm2d norm(2, 8, values[1].options().dtype(at::kFloat));
+      const at::Tensor out = lane_batch_norm2d(leaves[0], leaves[1], leaves[2],
+                                               {.mode = Mode::kTrain,
+                                                .running_mean = norm.running_mean,
+                                                .running_var = norm.running_var,
+                                                .activation = Activation::kRelu,
+                                                .pooling = pooling});
+      return torch::autograd::grad({out.square().sum()}, {leaves[of]}).front();
+    };
+    for (size_t of = 0; of < values.size(); ++of)
+      testing::expect_same_bits(gradient(of, true).cpu(), gradient(of, false).cpu(),
+                                "gradient " + std::to_string(of));
+  }
+}
+
+TEST(LaneBatchNorm, HasTheSameGradientOfAnInputThatAloneWantsOne) {
+  expect_the_same_gradient_of_one_alone();
+}
+
+TEST(LaneBatchNormCuda, HasTheSameGradientOfAnInputThatAloneWantsOne) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_the_same_gradient_of_one_alone();
+}
+
 TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
   testing::expect_same_alone(
       batch_norm_layer({5, 16, 8, 32, 32}, Mode::kTrain, Activation::kRelu, random_mask(5, 16, 2)));

@@ -254,7 +254,7 @@ TEST(GroupUpdateCuda, FollowsItsGroupsWhenItIsReplayed) {
     pair.expect_same_sums("step " + std::to_string(step));
     step += 1;
   }
-  EXPECT_EQ(graphs.num_captures(), 1);
+  EXPECT_EQ(graphs.work().captures, 1);
 }
 
 }  // namespace

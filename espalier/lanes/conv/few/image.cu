@@ -123,8 +123,9 @@ cudaError_t launch_product(const ConvArgs& args, cudaStream_t stream) {
   const Stage stage = stage_of(sizes.height, sizes.width, kPlanes, sizes.batch);
   const auto kernel = product_kernel<T, kPlanes, kTiles, kSplit, kDataGrad>;
   const int bytes = 2 * bytes_of(stage, kPlanes);
+  // The most that any image takes, so that a launch that was captured keeps what it was allowed.
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 2 * kMostStageBytes))
     return error;
   const int groups = (sizes.batch + stage.images - 1) / stage.images;
   const int groups_a_block = static_cast<int>(std::clamp<int64_t>(

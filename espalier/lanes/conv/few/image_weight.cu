@@ -39,7 +39,7 @@ __device__ void fetch_grads(const T* from, int pixels, int rows, uint8_t* to) {
 
 template <class T, int kPlanes, int kGradPlanes>
 __global__ void __launch_bounds__(kThreads, 2)
-    weight_kernel(ConvSizes sizes, Stage stage, int rows, int groups_a_part, Stack in, Stack grad,
+    weight_kernel(ConvSizes sizes, Stage stage, int rows, int stages, int groups_a_part, Stack in, Stack grad,
                   float* partial, const int64_t* entries) {
   using Shape = WeightShape<kPlanes, kGradPlanes>;
   constexpr int kM = Shape::kM, kN = Shape::kN;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int lane = blockIdx.y;
   if (entries != nullptr && entries[lane] < 0) return;
   const int image_bytes = bytes_of(stage, kPlanes), stage_bytes = image_bytes + rows * kGradPlanes * 16;
-  clear(shared, 2 * stage_bytes);
+  clear(shared, stages * stage_bytes);
   const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
   const int first_tile = warp % Shape::kSplitM * kM,
             first_plane = warp / Shape::kSplitM % Shape::kSplitN * kN;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int group = first_group + turn;
     if (turn < groups_a_part && images_in(group) > 0) {
       const int64_t first_pixel = static_cast<int64_t>(group) * stage.images * stage.pixels;
-      uint8_t* const to = shared + turn % 2 * stage_bytes;
+      uint8_t* const to = shared + turn % stages * stage_bytes;
       fetch_images<T, kPlanes>(stage, sizes.width, read + first_pixel * (kPlanes * kChunk), images_in(group),
                                to);
       fetch_grads<T, kGradPlanes>(grads + first_pixel * (kGradPlanes * kChunk),
@@ -85,8 +85,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (images <= 0) break;
     wait_copies<0>();
     __syncthreads();
-    fetch(turn + 1);
-    const uint32_t from = shared_address(shared + turn % 2 * stage_bytes), from_grads = from + image_bytes;
+    if (stages > 1) fetch(turn + 1);
+    const uint32_t from = shared_address(shared + turn % stages * stage_bytes),
+                   from_grads = from + image_bytes;
     const int pixels = images * stage.pixels;
     for (int first = sharer * 16; first < pixels; first += Shape::kSharers * 16) {
       const int pixel = min(first + in_warp % 8 + in_warp / 16 * 8, pixels - 1);
@@ -111,6 +112,9 @@ __global__ void __launch_bounds__(kThreads, 2)
         for (int n = 0; n < kN; ++n) multiply_add<T>(sums[m][n], a, b[n][0], b[n][1]);
       }
     }
+    if (stages > 1) continue;
+    __syncthreads();  // the only group that there is room for has been read
+    fetch(turn + 1);
   }
   wait_copies<0>();
 
@@ -159,6 +163,13 @@ int parts_of(const ConvSizes& sizes, const Stage& stage) {
   return (groups + each - 1) / each;
 }
 
+// What a block may have on this device: 227 KiB on Hopper, 99 on smaller cards.
+cudaError_t read_most_bytes(int& bytes) {
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  return cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+}
+
 template <class T, int kPlanes, int kGradPlanes>
 cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   using Shape = WeightShape<kPlanes, kGradPlanes>;
@@ -166,15 +177,20 @@ cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   const Stage stage = stage_of_part(sizes);
   const int rows = (stage.images * stage.pixels + 15) / 16 * 16;
   const auto kernel = weight_kernel<T, kPlanes, kGradPlanes>;
-  const int staged = 2 * (bytes_of(stage, kPlanes) + rows * kGradPlanes * 16);
+  const int staged = bytes_of(stage, kPlanes) + rows * kGradPlanes * 16;
   const int handed = Shape::kM * Shape::kN * 4 * kThreads * 4;
-  const int bytes = std::max(staged, handed);
+  int most_bytes = 0;
+  if (const cudaError_t error = read_most_bytes(most_bytes)) return error;
+  // Where two groups do not fit, the next is copied only once the one before was read: the same sums, later.
+  const int stages = 2 * staged <= most_bytes ? 2 : 1;
+  const int bytes = std::max(stages * staged, handed);
+  // As much as there is, so that a launch that was captured keeps what it was allowed.
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_bytes))
     return error;
   const dim3 grid(static_cast<unsigned>(parts_of(sizes, stage)), static_cast<unsigned>(sizes.lanes));
-  kernel<<<grid, kThreads, bytes, stream>>>(sizes, stage, rows, groups_a_part_of(sizes, stage), args.x,
-                                            args.out, args.partial, args.entries);
+  kernel<<<grid, kThreads, bytes, stream>>>(sizes, stage, rows, stages, groups_a_part_of(sizes, stage),
+                                            args.x, args.out, args.partial, args.entries);
   return cudaGetLastError();
 }
 
