@@ -65,7 +65,7 @@ Run::Run(const RunConfig& options, std::string job, Json config, RunEvents event
       events_(std::move(events)),
       world_(world),
       path_(world.leads() ? run_path(options, job_) : fs::path()),  // the others are told
-      checkpoints_(path_ / "checkpoints"),
+      checkpoints_(path_ / kCheckpoints),
       kept_(checkpoints_, options_.keep_checkpoints),
       curves_([this](const std::string& text) { warn(text); }),
       page_(path_, options_.report_minutes) {
@@ -86,7 +86,8 @@ void Run::open_directory() {
   checkpoints_.sweep();
   std::error_code code;
   const auto metrics_bytes = fs::file_size(path_ / kMetrics, code);
-  if (!checkpoints_.names().empty() || (!code && metrics_bytes > 0) || is_packed(path_))
+  if (!options_.resume.empty() || !checkpoints_.names().empty() || (!code && metrics_bytes > 0) ||
+      is_packed(path_))
     take_over();
   else if (options_.restart == Restart::kResume)
     fail(

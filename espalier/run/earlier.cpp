@@ -97,9 +97,9 @@ std::optional<fs::path> stopped_run_like(const fs::path& folder, const std::stri
     if (at->is_symlink(ignored) || !fs::is_regular_file(path / "config.json", ignored)) continue;
     if (job_of(path) != job) continue;
     if (nlohmann::json(without_free_keys(read_object(path / "config.json"))) != wanted) continue;
-    const std::vector<std::string> names = CheckpointFolder(path / "checkpoints").names();
+    const std::vector<std::string> names = CheckpointFolder(path / kCheckpoints).names();
     if (names.empty() || lock_holder((path / "lock").string()) || ends_with_result(path)) continue;
-    const auto time = fs::last_write_time(path / "checkpoints" / names.back() / kManifestFile, ignored);
+    const auto time = fs::last_write_time(path / kCheckpoints / names.back() / kManifestFile, ignored);
     if (ignored || (newest && time <= newest_time)) continue;
     newest = path;
     newest_time = time;

@@ -27,7 +27,11 @@ fs::path resumed_run(const std::string& resume) {
   std::error_code code;
   const fs::path path = fs::canonical(given, code);
   if (code) fail_usage("--resume {}: '{}' is not there", resume, given.string());
-  if (fs::exists(path / kManifestFile)) return path.parent_path().parent_path();
+  if (fs::exists(path / kManifestFile)) {
+    if (const fs::path run = run_around(path); !run.empty()) return run;
+    fail_usage("--resume {}: is a checkpoint outside its run: put it back into the folder '{}' of the run",
+               resume, kCheckpoints);
+  }
   if (fs::exists(path / kMetrics) || is_packed(path)) return path;
   fail_usage("--resume {}: want the directory of a run, one of its checkpoints, or latest", resume);
 }

@@ -238,6 +238,32 @@ TEST_F(RunTest, RefusesToResumeNothing) {
   EXPECT_ERROR(train({0.5}), UsageError, "--restart resume", "--run-dir or --resume");
 }
 
+// Else the job would begin anew in whatever folder is there.
+TEST_F(RunTest, RefusesToResumeACheckpointOutsideItsRun) {
+  train({0.5, 0.6});
+  const fs::path outside = fs::path(folder_.path()) / "kept/of/mine";
+  fs::create_directories(outside);
+  const fs::path own = checkpoints().path() / checkpoints().names().back();
+  fs::copy(own, outside, fs::copy_options::recursive);
+  std::ofstream(fs::path(folder_.path()) / "kept/events.tfevents.1") << "someone else's";
+  options_.run_dir.clear();
+  options_.resume = outside;
+  EXPECT_ERROR(train({0.7}), UsageError, "--resume", "outside its run", "'checkpoints'");
+  EXPECT_TRUE(fs::exists(fs::path(folder_.path()) / "kept/events.tfevents.1"));
+  fs::rename(own, own.parent_path() / ".unfinished-2");
+  options_.resume = own.parent_path() / ".unfinished-2";
+  EXPECT_ERROR(train({0.7}), UsageError, "--resume", "outside its run");
+}
+
+TEST_F(RunTest, RefusesToResumeARunWithoutACheckpointOrALine) {
+  train({0.5});
+  fs::remove_all("run/checkpoints");
+  std::ofstream("run/metrics.jsonl", std::ios::trunc);
+  options_.run_dir.clear();
+  options_.resume = "run";
+  EXPECT_ERROR(train({0.7}), Error, "has no checkpoint to go on from", "--restart fresh");
+}
+
 TEST_F(RunTest, BeginsTheRunThatResumeNamesAnewWhereFreshIsAsked) {
   train({0.5, 0.6});
   options_.run_dir.clear();

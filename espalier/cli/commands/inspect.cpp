@@ -36,7 +36,7 @@ fs::path chosen_checkpoint(const std::string& given) {
   if (given.empty()) fail_usage("inspect: want a checkpoint or a run: espalier inspect runs/latest");
   const fs::path path = given == "latest" ? fs::path("runs") / given : fs::path(given);
   if (fs::exists(path / run::kManifestFile)) return path;
-  const run::CheckpointFolder folder(path / "checkpoints");
+  const run::CheckpointFolder folder(path / run::kCheckpoints);
   const std::vector<std::string> names = folder.names();
   if (names.empty()) fail("'{}': is no checkpoint, and no run that has one", path.string());
   return folder.path() / names.back();

@@ -70,6 +70,12 @@ class TemporaryFolder {
 
 }  // namespace
 
+fs::path run_around(const fs::path& checkpoint) {
+  const fs::path folder = checkpoint.parent_path();
+  const bool is_finished = !checkpoint.filename().string().starts_with('.');
+  return is_finished && folder.filename() == kCheckpoints ? folder.parent_path() : fs::path();
+}
+
 void CheckpointFolder::write(const std::string& name, const std::vector<CheckpointTensor>& tensors,
                              Json manifest) const {
   TemporaryFolder temporary(folder_ / fmt::format("{}{}-{}", kTemporary, name, getpid()));

@@ -63,6 +63,7 @@ constexpr auto kKeys = std::to_array<MetricKey>({
     {kEpochOfMany, "seeds", "growth/seeds", kCurve},
     {kEpochOfMany, "time/captures", "time/captures"},
     {kEpochOfMany, "time/capture_seconds", "time/capture_seconds"},
+    {kEpochOfMany, "time/eager_runs", "time/eager_runs"},
     {kEpochOfMany, "time/rank_bytes", "time/rank_bytes"},
     {kEpochOfMany, "seconds", "time/seconds", kCurve},
 
@@ -84,6 +85,7 @@ constexpr auto kKeys = std::to_array<MetricKey>({
     {kEpochOfOne, "streams"},
     {kEpochOfOne, "time/captures", "time/captures"},
     {kEpochOfOne, "time/capture_seconds", "time/capture_seconds"},
+    {kEpochOfOne, "time/eager_runs", "time/eager_runs"},
     {kEpochOfOne, "time/rank_bytes", "time/rank_bytes"},
     {kEpochOfOne, "seconds", "time/seconds", kCurve},
 
@@ -114,6 +116,7 @@ constexpr auto kKeys = std::to_array<MetricKey>({
     {kRound, "time/*_ms", "time/*_ms", kCurve},
     {kRound, "time/captures", "time/captures", kCurve},
     {kRound, "time/capture_seconds", "time/capture_seconds", kCurve},
+    {kRound, "time/eager_runs", "time/eager_runs", kCurve},
     {kRound, "time/rank_bytes", "time/rank_bytes"},
     {kRound, "time/graphs_kept", "time/graphs_kept", kCurve},
     {kRound, "time/device_mib", "time/device_mib", kCurve},

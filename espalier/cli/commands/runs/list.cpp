@@ -37,7 +37,7 @@ int list_runs(const RunsOptions& options, Context&) {
   fmt::print("{}", table.text());
   const auto stopped = std::ranges::find_if(runs, [](const FoundRun& run) {
     return run.record.state == watch::RunState::kStopped &&
-           !run::CheckpointFolder(run.path / "checkpoints").names().empty();
+           !run::CheckpointFolder(run.path / run::kCheckpoints).names().empty();
   });
   if (stopped != runs.end())
     fmt::print("to go on with {}: {}\n", stopped->record.name,

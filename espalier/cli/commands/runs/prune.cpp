@@ -98,7 +98,7 @@ int prune(const PruneOptions& options, Context& context) {
   int64_t freed_bytes = 0, count = 0;
   for (size_t i = kept; i < runs.size(); ++i) {
     const FoundRun& run = runs[i];
-    const fs::path removed = options.what == Pruned::kRuns ? run.path : run.path / "checkpoints";
+    const fs::path removed = options.what == Pruned::kRuns ? run.path : run.path / run::kCheckpoints;
     std::error_code code;
     const bool is_there = fs::is_directory(removed, code);
     const std::unique_ptr<LockFile> lock =
