@@ -97,7 +97,7 @@ void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::Pop
         "the policy in '{}' knows {} blueprints, and this program has {}: use the program that it learned in",
         file_.path, network_.space.num_blueprints, population.blueprints().size());
   const auto compare = [&](std::string_view flag, const auto& learned, const auto& given) {
-    if (!learned || *learned == *given) return;
+    if (!learned || !given || *learned == *given) return;
     fail_usage("{} {}: the policy in '{}' learned with {}; give {} {}, or another policy", flag,
                text_of(*given), file_.path, text_of(*learned), flag, text_of(*learned));
   };
@@ -105,6 +105,12 @@ void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::Pop
   compare("--max-seeds", terms_.max_seeds, now.max_seeds);
   compare("--parameter-budget", terms_.parameter_budget, now.parameter_budget);
   compare("--gates", terms_.gates, now.gates);
+  compare("--gate-training-steps", terms_.gate_training_steps, now.gate_training_steps);
+  compare("--gate-least-norm", terms_.gate_least_norm, now.gate_least_norm);
+  compare("--gate-largest-norm", terms_.gate_largest_norm, now.gate_largest_norm);
+  compare("--gate-improvement", terms_.gate_improvement, now.gate_improvement);
+  compare("--gate-gradient-ratio", terms_.gate_gradient_ratio, now.gate_gradient_ratio);
+  compare("--gate-contribution", terms_.gate_contribution, now.gate_contribution);
   compare("--embargo", terms_.embargo, now.embargo);
   compare(length_flag, terms_.episode_length, now.episode_length);
   compare("--batches-per-step", terms_.batches_per_step, now.batches_per_step);

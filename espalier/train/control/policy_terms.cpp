@@ -19,6 +19,12 @@ constexpr const char* kPlantedSlots = "planted_slots";
 constexpr const char* kMaxSeeds = "max_seeds";
 constexpr const char* kParameterBudget = "parameter_budget";
 constexpr const char* kGates = "gates";
+constexpr const char* kGateTrainingSteps = "gate_training_steps";
+constexpr const char* kGateLeastNorm = "gate_least_norm";
+constexpr const char* kGateLargestNorm = "gate_largest_norm";
+constexpr const char* kGateImprovement = "gate_improvement";
+constexpr const char* kGateGradientRatio = "gate_gradient_ratio";
+constexpr const char* kGateContribution = "gate_contribution";
 constexpr const char* kEmbargo = "embargo";
 constexpr const char* kEpisodeLength = "episode_length";
 constexpr const char* kBatchesPerStep = "batches_per_step";
@@ -50,13 +56,18 @@ std::optional<int64_t> count(const Metadata& metadata, const char* key, const st
   return metadata_number(metadata, key, range, file);
 }
 
-std::optional<double> share(const Metadata& metadata, const char* key, const std::string& file) {
+enum class Sign { kAny, kPositive };
+
+std::optional<double> number(const Metadata& metadata, const char* key, const std::string& file,
+                             Sign sign = Sign::kAny) {
   const std::string* const text = find(metadata, key);
   if (text == nullptr) return std::nullopt;
   double value = 0;
   const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || stop != text->data() + text->size() || !std::isfinite(value) || value <= 0)
-    fail("'{}': metadata '{}': want a number above 0, got '{}'", file, key, on_one_line(*text));
+  const bool is_read = error == std::errc() && stop == text->data() + text->size() && std::isfinite(value);
+  if (!is_read || (sign == Sign::kPositive && value <= 0))
+    fail("'{}': metadata '{}': want a number{}, got '{}'", file, key,
+         sign == Sign::kPositive ? " above 0" : "", on_one_line(*text));
   return value;
 }
 
@@ -76,6 +87,12 @@ Metadata metadata_of(const PolicyTerms& terms) {
   put_number(kMaxSeeds, terms.max_seeds);
   put_number(kParameterBudget, terms.parameter_budget);
   put_number(kGates, terms.gates);
+  put_number(kGateTrainingSteps, terms.gate_training_steps);
+  put_number(kGateLeastNorm, terms.gate_least_norm);
+  put_number(kGateLargestNorm, terms.gate_largest_norm);
+  put_number(kGateImprovement, terms.gate_improvement);
+  put_number(kGateGradientRatio, terms.gate_gradient_ratio);
+  put_number(kGateContribution, terms.gate_contribution);
   put_number(kEmbargo, terms.embargo);
   put_number(kEpisodeLength, terms.episode_length);
   put_number(kBatchesPerStep, terms.batches_per_step);
@@ -87,7 +104,13 @@ PolicyTerms policy_terms(const Metadata& metadata, const std::string& file) {
                     .host_slots = names(metadata, kHostSlots, file),
                     .planted_slots = names(metadata, kPlantedSlots, file),
                     .max_seeds = count(metadata, kMaxSeeds, file),
-                    .parameter_budget = share(metadata, kParameterBudget, file),
+                    .parameter_budget = number(metadata, kParameterBudget, file, Sign::kPositive),
+                    .gate_training_steps = count(metadata, kGateTrainingSteps, file, kCountsOrNone),
+                    .gate_least_norm = number(metadata, kGateLeastNorm, file),
+                    .gate_largest_norm = number(metadata, kGateLargestNorm, file),
+                    .gate_improvement = number(metadata, kGateImprovement, file),
+                    .gate_gradient_ratio = number(metadata, kGateGradientRatio, file),
+                    .gate_contribution = number(metadata, kGateContribution, file),
                     .embargo = count(metadata, kEmbargo, file),
                     .episode_length = count(metadata, kEpisodeLength, file),
                     .batches_per_step = count(metadata, kBatchesPerStep, file, kCountsOrNone)};

@@ -20,6 +20,13 @@ struct PolicyTerms {
   std::optional<int64_t> max_seeds;
   std::optional<double> parameter_budget;
   std::optional<std::string> gates;  // permissive or strict
+  std::optional<int64_t> gate_training_steps;
+  std::optional<double> gate_least_norm;
+  std::optional<double> gate_largest_norm;
+  // Strict gates alone ask for these.
+  std::optional<double> gate_improvement;
+  std::optional<double> gate_gradient_ratio;
+  std::optional<double> gate_contribution;
   std::optional<int64_t> embargo;
   std::optional<int64_t> episode_length;
   std::optional<int64_t> batches_per_step;  // 0: a pass over the data

@@ -10,15 +10,26 @@ PolicyTerms terms_of(const EnvironmentConfig& options, const grow::Population& p
     slots.push_back(population.slots()[slot].name);
     if (enabled[slot]) planted.push_back(slots.back());
   }
-  return {.blueprints = population.blueprints().names(),
-          .host_slots = std::move(slots),
-          .planted_slots = std::move(planted),
-          .max_seeds = options.max_seeds,
-          .parameter_budget = options.parameter_budget,
-          .gates = networks.gates.mode == grow::GateMode::kStrict ? "strict" : "permissive",
-          .embargo = networks.embargo,
-          .episode_length = networks.epochs,
-          .batches_per_step = networks.batches_per_step};
+  const grow::GateOptions& gates = networks.gates;
+  PolicyTerms terms{.blueprints = population.blueprints().names(),
+                    .host_slots = std::move(slots),
+                    .planted_slots = std::move(planted),
+                    .max_seeds = options.max_seeds,
+                    .parameter_budget = options.parameter_budget,
+                    .gates = "permissive",
+                    .gate_training_steps = gates.min_training_steps,
+                    .gate_least_norm = gates.min_gradient_norm,
+                    .gate_largest_norm = gates.max_gradient_norm,
+                    .embargo = networks.embargo,
+                    .episode_length = networks.epochs,
+                    .batches_per_step = networks.batches_per_step};
+  if (gates.mode == grow::GateMode::kStrict) {
+    terms.gates = "strict";
+    terms.gate_improvement = gates.min_improvement_points;
+    terms.gate_gradient_ratio = gates.min_gradient_ratio;
+    terms.gate_contribution = gates.min_contribution_points;
+  }
+  return terms;
 }
 
 }  // namespace espalier::train

@@ -83,6 +83,14 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
                UsageError, "--gates strict", "give --gates permissive");
   EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.embargo = 2; }), {}),
                UsageError, "--embargo 2", "give --embargo 1");
+  EXPECT_ERROR(
+      run_population_job(job([](PopulationConfig& options) { options.gates.min_training_steps = 1; }), {}),
+      UsageError, "--gate-training-steps 1", "give --gate-training-steps 3");
+  EXPECT_ERROR(
+      run_population_job(job([](PopulationConfig& options) { options.gates.max_gradient_norm = 2.5; }), {}),
+      UsageError, "--gate-largest-norm 2.5", "give --gate-largest-norm 1000");
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.batches_per_step = 4; }), {}),
+               UsageError, "--batches-per-step 4", "give --batches-per-step 0");
   EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.controller = "ppo"; }), {}),
                UsageError, "--controller", "ppo:FILE", "'ppo'");
   EvaluateConfig evaluated;
@@ -98,15 +106,36 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
   evaluated.slots = {"r0c0"};
   EXPECT_ERROR(refused(), UsageError, "--slots r0c0", "give --slots r0c0,r0c1");
   evaluated.slots = {};
+  std::vector<train::ShardSetup> richer = shards_of(evaluated, {});
+  for (train::ShardSetup& shard : richer) {
+    grow::Blueprint own = shard.blueprints.at(shard.blueprints.index_of("conv_small"));
+    own.name = "own";
+    shard.blueprints.add(own);
+  }
+  EXPECT_ERROR(evaluate(evaluated, std::move(richer), {}), UsageError, "conv_heavy,own", policy_);
   evaluated.population.host = "cifar_deep";
   EXPECT_ERROR(refused(), UsageError, "--host cifar_deep", "learned on r0c0");
+}
+
+// What only strict gates ask for is compared where they are strict.
+TEST_F(SavedPolicyTest, IsComparedInTheThresholdsThatItsGatesHave) {
+  run_population_job(job([](PopulationConfig& options) { options.gates.min_improvement_points = 2; }), {});
+  TensorFile file = read_tensors(policy_);
+  EXPECT_FALSE(file.metadata.contains("gate_improvement"));
+  file.metadata["gates"] = "strict";
+  file.metadata["gate_contribution"] = "0.25";
+  write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
+  EXPECT_ERROR(run_population_job(
+                   job([](PopulationConfig& options) { options.gates.mode = grow::GateMode::kStrict; }), {}),
+               UsageError, "--gate-contribution 0", "give --gate-contribution 0.25");
 }
 
 // Files from before their terms were kept.
 TEST_F(SavedPolicyTest, IsComparedInWhatItsFileHas) {
   TensorFile file = read_tensors(policy_);
   for (const char* key : {"blueprints", "host_slots", "planted_slots", "max_seeds", "parameter_budget",
-                          "gates", "embargo", "episode_length", "batches_per_step"})
+                          "gates", "gate_training_steps", "gate_least_norm", "gate_largest_norm", "embargo",
+                          "episode_length", "batches_per_step"})
     EXPECT_EQ(file.metadata.erase(key), 1u) << key;
   write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
   run_population_job(job([](PopulationConfig& options) { options.epochs = 3; }), {});

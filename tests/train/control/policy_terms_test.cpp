@@ -15,6 +15,12 @@ PolicyTerms some_terms() {
           .max_seeds = 3,
           .parameter_budget = 0.1,
           .gates = "strict",
+          .gate_training_steps = 0,
+          .gate_least_norm = 1e-7,
+          .gate_largest_norm = 1e3,
+          .gate_improvement = -0.5,
+          .gate_gradient_ratio = 0.05,
+          .gate_contribution = 0.1,
           .embargo = 5,
           .episode_length = 25,
           .batches_per_step = 0};
@@ -32,7 +38,8 @@ TEST(PolicyTerms, RefuseWhatIsNone) {
   for (const auto& [key, text] :
        {std::pair{"blueprints", "a,,b"}, std::pair{"host_slots", ""}, std::pair{"max_seeds", "0"},
         std::pair{"parameter_budget", "-1"}, std::pair{"parameter_budget", "nan"}, std::pair{"gates", "open"},
-        std::pair{"episode_length", "ten"}}) {
+        std::pair{"gate_training_steps", "-1"}, std::pair{"gate_least_norm", "1e-7x"},
+        std::pair{"gate_contribution", "inf"}, std::pair{"episode_length", "ten"}}) {
     Metadata metadata = metadata_of(some_terms());
     metadata[key] = text;
     EXPECT_ERROR(policy_terms(metadata, "file"), Error, "'file'", fmt::format("'{}'", key));
