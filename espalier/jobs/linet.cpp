@@ -78,8 +78,9 @@ ordered_json line_of(const train::LinetEpoch& epoch, const std::vector<std::stri
     own["frozen"] = std::ranges::find(epoch.frozen, static_cast<int64_t>(stream)) != epoch.frozen.end();
     line["streams"][names[stream]] = own;
   }
-  line["time/captures"] = epoch.num_captures;
-  line["time/capture_seconds"] = epoch.capture_seconds;
+  line["time/captures"] = epoch.graphs.captures;
+  line["time/capture_seconds"] = epoch.graphs.capture_seconds;
+  line["time/eager_runs"] = epoch.graphs.eager;
   line["time/rank_bytes"] = epoch.bytes_between_ranks;
   line["seconds"] = epoch.seconds;
   return line;

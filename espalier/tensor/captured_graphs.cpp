@@ -15,6 +15,17 @@
 
 namespace espalier {
 
+GraphWork& GraphWork::operator+=(const GraphWork& other) {
+  captures += other.captures;
+  capture_seconds += other.capture_seconds;
+  eager += other.eager;
+  return *this;
+}
+
+GraphWork& GraphWork::operator-=(const GraphWork& other) {
+  return *this += {-other.captures, -other.capture_seconds, -other.eager};
+}
+
 #if ESPALIER_WITH_CUDA
 
 class GraphPool {
@@ -81,7 +92,7 @@ void StepGraphs::run_eagerly(const std::function<void()>& body) {
     body();
   }
   wait_for(caller, side);
-  num_eager_ += 1;
+  work_.eager += 1;
 }
 
 void StepGraphs::capture(const std::string& key, const std::function<void()>& body) {
@@ -105,8 +116,8 @@ void StepGraphs::capture(const std::string& key, const std::function<void()>& bo
     captured.graph->capture_end();
   }
   kept_.push_front(std::move(captured));
-  num_captures_ += 1;
-  capture_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  work_.captures += 1;
+  work_.capture_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
 #else

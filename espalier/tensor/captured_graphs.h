@@ -26,6 +26,16 @@ enum class Graphs { kOff, kOn };
 // Memory that captured graphs of one device may share.
 class GraphPool;
 
+// What came on top of replays.
+struct GraphWork {
+  int64_t captures = 0;
+  double capture_seconds = 0;  // on the host
+  int64_t eager = 0;           // runs of keys that had no graph yet
+
+  GraphWork& operator+=(const GraphWork& other);
+  GraphWork& operator-=(const GraphWork& other);
+};
+
 class StepGraphs {
  public:
   struct Options {
@@ -45,9 +55,7 @@ class StepGraphs {
   void run(const std::string& key, const std::function<void()>& body);
 
   bool is_capturing() const { return options_.graphs == Graphs::kOn; }
-  int64_t num_captures() const { return num_captures_; }
-  double capture_seconds() const { return capture_seconds_; }  // on the host, all of them
-  int64_t num_eager() const { return num_eager_; }             // runs of keys that were not captured yet
+  const GraphWork& work() const { return work_; }  // so far
   int64_t num_kept() const { return static_cast<int64_t>(kept_.size()); }
   const std::shared_ptr<GraphPool>& pool() const { return options_.pool; }
 
@@ -61,9 +69,7 @@ class StepGraphs {
   Options options_;
   std::list<Captured> kept_;             // the last used first
   std::map<std::string, int64_t> seen_;  // eager runs of keys that have no graph
-  int64_t num_eager_ = 0;
-  int64_t num_captures_ = 0;
-  double capture_seconds_ = 0;
+  GraphWork work_;
 };
 
 }  // namespace espalier

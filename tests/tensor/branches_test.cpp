@@ -117,7 +117,8 @@ TEST(BranchesCuda, KeepTheMemoryOfAnInputThatTheCallerLetsGo) {
       at::Tensor input = std::move(inputs[static_cast<size_t>(i)]);
       branches.run(input, [&] { outputs.push_back(work(input, i)); });
       input = at::Tensor();
-      // Of the size that has just been let go: what the caller's stream would be handed, and write at once.
+      // A block of the size that has just been let go: what the caller's stream would be handed, and write at
+      // once.
       clobbered.push_back(at::full({kValues}, std::numeric_limits<double>::quiet_NaN(), x.options()));
     }
     branches.join();
@@ -177,7 +178,7 @@ TEST(BranchesCuda, AreCapturedAndReplayedWithWhatTheyReadThen) {
       EXPECT_TRUE(at::equal(out, want[0])) << what;
       expect_near(gradient, want[1], what);
     }
-    EXPECT_EQ(graphs.num_captures(), 1);
+    EXPECT_EQ(graphs.work().captures, 1);
   }
 }
 

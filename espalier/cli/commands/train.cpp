@@ -145,8 +145,8 @@ int train_population(const PopulationFlags& flags, Context& context) {
                     loss_text(epoch.mean_trained().loss), 100 * epoch.mean_trained().accuracy,
                     accuracy_text(epoch.mean_validated().accuracy, facts.num_validation),
                     accuracy_text(best, facts.num_validation), seeds, seeds == 1 ? "seed" : "seeds");
-    if (epoch.num_captures > 0)
-      text += fmt::format("  {} captured in {:.2f} s", epoch.num_captures, epoch.capture_seconds);
+    if (epoch.graphs.captures > 0)
+      text += fmt::format("  {} captured in {:.2f} s", epoch.graphs.captures, epoch.graphs.capture_seconds);
     screen.say(text + fmt::format("  {:.1f} s\n", epoch.seconds) + failures_of(epoch));
     if (const auto told = alarm.check(epoch.mean_trained().loss, facts.num_classes)) screen.warn(*told);
   };

@@ -96,8 +96,9 @@ ordered_json EpochLines::epoch_line(const train::EpochRecord& epoch, double lear
           {"learning_rate", learning_rate},
           {"retired_lanes", epoch.num_retired()},
           {"seeds", num_seeds(epoch)},
-          {"time/captures", epoch.num_captures},
-          {"time/capture_seconds", epoch.capture_seconds},
+          {"time/captures", epoch.graphs.captures},
+          {"time/capture_seconds", epoch.graphs.capture_seconds},
+          {"time/eager_runs", epoch.graphs.eager},
           {"time/rank_bytes", epoch.bytes_between_ranks},
           {"seconds", epoch.seconds}};
 }

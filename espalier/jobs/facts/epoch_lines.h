@@ -1,4 +1,4 @@
-// An epoch as lines of metrics.jsonl: one a lane, and one for all of them.
+// An epoch as lines of metrics.jsonl: one per lane, and one for all of them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -75,8 +75,9 @@ ordered_json PpoLines::round_line(const train::RoundRecord& round) const {
   for (size_t part = 0; part < train::kNumStepParts; ++part)
     if (const auto ms = episode.times.mean_ms(static_cast<train::StepPart>(part)))
       line[fmt::format("time/{}_ms", train::kStepPartNames[part])] = *ms;
-  line["time/captures"] = episode.num_captures;
-  line["time/capture_seconds"] = episode.capture_seconds;
+  line["time/captures"] = episode.graphs.captures;
+  line["time/capture_seconds"] = episode.graphs.capture_seconds;
+  line["time/eager_runs"] = episode.graphs.eager;
   line["time/rank_bytes"] = episode.bytes_between_ranks;
   return line;
 }

@@ -1,4 +1,4 @@
-// A PPO run as lines of metrics.jsonl: one a step and lane, and one a round, by the names people know.
+// A PPO run as lines of metrics.jsonl: one per step and lane, and one per round, by the names people know.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -76,8 +76,7 @@ EpisodeRecord play_episode(PopulationTrainer& environments, Controller& controll
     const int64_t step = environments.epochs_done() + 1;
     if (events.progress) events.progress(events.title, step, environments.episode_length());
     record.last = environments.train_epoch(controller);
-    record.num_captures += record.last.num_captures;
-    record.capture_seconds += record.last.capture_seconds;
+    record.graphs += record.last.graphs;
     record.bytes_between_ranks += record.last.bytes_between_ranks;
     if (events.step_done) events.step_done(round + 1, record.last);
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "espalier/tensor/captured_graphs.h"
 #include "espalier/train/control/policy_controller.h"
 #include "espalier/train/control/ppo_config.h"
 #include "espalier/train/population/trainer.h"
@@ -28,8 +29,7 @@ struct EpisodeRecord {
   std::vector<int64_t> seeds_kept;         // [L] fossilised
   std::vector<double> added;               // [L] parameters, as a share of the host's
   double seconds = 0;
-  int64_t num_captures = 0;  // graphs captured
-  double capture_seconds = 0;
+  GraphWork graphs;
   int64_t bytes_between_ranks = 0;
   PartTimes times;  // over the steps that were sampled
 

@@ -239,11 +239,13 @@ std::unique_ptr<LinetEvaluation> LinetTrainer::evaluation(const data::GatherIter
 LinetEpoch LinetTrainer::train_epoch(const Progress& progress) {
   const auto began = std::chrono::steady_clock::now();
   const int64_t bytes_before = world_.bytes_moved();
-  const auto captures = [&] { return step_->graphs().num_captures() + validation_->graphs().num_captures(); };
-  const auto capture_seconds = [&] {
-    return step_->graphs().capture_seconds() + validation_->graphs().capture_seconds();
+  const auto graph_work = [&] {
+    GraphWork all = step_->graphs().work();
+    all += validation_->graphs().work();
+    return all;
   };
-  LinetEpoch epoch{.epoch = epoch_ + 1, .num_captures = -captures(), .capture_seconds = -capture_seconds()};
+  const GraphWork work_before = graph_work();
+  LinetEpoch epoch{.epoch = epoch_ + 1};
   const std::string title = fmt::format("epoch {}/{}", epoch.epoch, options_.epochs);
   if (!is_under_way_) {
     // Only now: what was validated, scored and saved after the epoch before was one network.
@@ -272,8 +274,8 @@ LinetEpoch LinetTrainer::train_epoch(const Progress& progress) {
   epoch_ += 1;
   is_under_way_ = false;
   close_epoch(epoch);
-  epoch.num_captures += captures();
-  epoch.capture_seconds += capture_seconds();
+  epoch.graphs = graph_work();
+  epoch.graphs -= work_before;
   epoch.bytes_between_ranks = world_.bytes_moved() - bytes_before;
   epoch.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return epoch;

@@ -19,6 +19,7 @@
 #include "espalier/linet/network.h"
 #include "espalier/linet/stream_monitor.h"
 #include "espalier/ranks/world.h"
+#include "espalier/tensor/captured_graphs.h"
 #include "espalier/train/linet/config.h"
 #include "espalier/train/linet/evaluation.h"
 #include "espalier/train/linet/step.h"
@@ -37,8 +38,7 @@ struct LinetEpoch {
   bool is_last = false;         // patience is at its end, or every stream is frozen and that ends the run
   bool are_all_frozen = false;  // the streams
   std::vector<int64_t> frozen;  // streams, from this epoch on
-  int64_t num_captures = 0;
-  double capture_seconds = 0;
+  GraphWork graphs;
   int64_t bytes_between_ranks = 0;  // that this rank sent and received
   double seconds = 0;
 };

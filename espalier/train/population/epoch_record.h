@@ -6,6 +6,7 @@
 
 #include "espalier/core/seed_stage.h"
 #include "espalier/grow/gates.h"
+#include "espalier/tensor/captured_graphs.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/population/governor_config.h"
 #include "espalier/train/step/evaluation.h"
@@ -50,9 +51,8 @@ struct LaneRecord {
 struct EpochRecord {
   int64_t epoch = 0;  // from 1
   double seconds = 0;
-  std::vector<LaneRecord> lanes;  // [L]
-  int64_t num_captures = 0;       // graphs captured in this epoch
-  double capture_seconds = 0;
+  std::vector<LaneRecord> lanes;    // [L]
+  GraphWork graphs;                 // in this epoch, of all shards
   int64_t bytes_between_ranks = 0;  // that this process sent and received
 
   int64_t num_retired() const;

@@ -384,12 +384,9 @@ void Shard::act(int64_t lane, LaneRecord& record, const SeedAction& action) {
   record.gate = lifecycle_.act(lane, action, measured);
 }
 
-Shard::Captures Shard::captures() const {
-  Captures all;
-  for (const StepGraphs* graphs : {&step_.graphs(), &validation_.graphs()}) {
-    all.number += graphs->num_captures();
-    all.seconds += graphs->capture_seconds();
-  }
+GraphWork Shard::graph_work() const {
+  GraphWork all = step_.graphs().work();
+  all += validation_.graphs().work();
   return all;
 }
 

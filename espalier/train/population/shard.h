@@ -110,11 +110,7 @@ class Shard {
 
   Telemetry telemetry() const;  // for the epoch under way
 
-  struct Captures {
-    int64_t number = 0;
-    double seconds = 0;
-  };
-  Captures captures() const;  // in its steps and its validation so far
+  GraphWork graph_work() const;  // its steps' and its validation's so far
 
   const PopulationConfig& options() const { return setup_.options; }
   const ShardSetup& setup() const { return setup_; }

@@ -144,7 +144,7 @@ void PopulationTrainer::begin_with(const std::vector<std::vector<SlotState>>& st
 
 EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progress& progress) {
   const auto began = std::chrono::steady_clock::now();
-  const Shard::Captures before = captures();
+  const GraphWork before = graph_work();
   const int64_t bytes_before = bytes_moved();
   for (const auto& shard : shards_) shard->begin_epoch(*buffer_);
   for (int64_t env = 0; env < num_lanes(); ++env)
@@ -168,9 +168,8 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   for (LaneMessage& lane : remote) all.lanes.push_back(std::move(lane.record));
   std::ranges::sort(all.lanes, {}, &LaneRecord::lane);
   returns_.add(all);
-  const Shard::Captures after = captures();
-  all.num_captures = after.number - before.number;
-  all.capture_seconds = after.seconds - before.seconds;
+  all.graphs = graph_work();
+  all.graphs -= before;
   all.bytes_between_ranks = bytes_moved() - bytes_before;
   all.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return all;
@@ -292,13 +291,9 @@ void PopulationTrainer::act(std::vector<EpochRecord>& records, std::vector<LaneM
     }
 }
 
-Shard::Captures PopulationTrainer::captures() const {
-  Shard::Captures all;
-  for (const auto& shard : shards_) {
-    const Shard::Captures own = shard->captures();
-    all.number += own.number;
-    all.seconds += own.seconds;
-  }
+GraphWork PopulationTrainer::graph_work() const {
+  GraphWork all;
+  for (const auto& shard : shards_) all += shard->graph_work();
   return all;
 }
 

@@ -80,7 +80,7 @@ class PopulationTrainer {
   const std::vector<std::string>& reward_terms() const { return reading_->term_names(); }
 
  private:
-  Shard::Captures captures() const;
+  GraphWork graph_work() const;
   size_t reading_rows() const { return static_cast<size_t>(reading_->rows().size(0)); }
   int64_t bytes_moved() const;  // by this process so far
   void train_batches(const Progress& progress);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -75,9 +76,47 @@ TEST(TrainStepCuda, ReplaysWhatItDoesEagerlyOverAScheduleWithSeedsGrowing) {
             << static_cast<int>(precision) << ", epoch " << epoch << ", lane " << lane;
       }
     }
-    EXPECT_GE(replayed.step().graphs().num_captures(), 3);
-    EXPECT_EQ(eager.step().graphs().num_captures(), 0);
+    EXPECT_GE(replayed.step().graphs().work().captures, 3);
+    EXPECT_EQ(eager.step().graphs().work().captures, 0);
   }
+}
+
+// Seeds of all kinds come and go where a rule draws them. With few batches between two decisions, where
+// stacks keep their room, and with as many as make the exact signature the better one.
+TEST(TrainStepCuda, ReplaysRandomSequencesOfSignaturesBitForBit) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const int64_t batches : {2, 64})
+    for (const uint64_t seed : {1, 2, 3}) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", batches per step " + std::to_string(batches));
+      const auto options = [&](bool graphs) {
+        PopulationConfig made = on_cuda(4, graphs);
+        made.controller = "random";
+        made.batches_per_step = batches;
+        made.epochs = 24;
+        made.embargo = 1;
+        made.gates.min_training_steps = 1;
+        made.deterministic = true;
+        made.seed = seed;
+        return made;
+      };
+      testing::OneShard replayed(options(true), small_setup(options(true))),
+          eager(options(false), small_setup(options(false)));
+      std::set<std::string> signatures;
+      for (int64_t epoch = 1; epoch <= 24; ++epoch) {
+        const EpochRecord a = replayed.train_epoch(), b = eager.train_epoch();
+        signatures.insert(replayed.population().signature());
+        for (int64_t lane = 0; lane < 4; ++lane) {
+          const std::string here = fmt::format("epoch {}, lane {}", epoch, lane);
+          const auto i = static_cast<size_t>(lane);
+          EXPECT_EQ(a.lanes[i].action.op, b.lanes[i].action.op) << here;
+          EXPECT_EQ(a.lanes[i].validated.loss, b.lanes[i].validated.loss) << here;
+          testing::expect_same_lane(copy_of_lane(replayed, lane), copy_of_lane(eager, lane), here);
+        }
+      }
+      EXPECT_GE(std::ssize(signatures), 5) << "else nothing was captured anew";
+      EXPECT_GT(replayed.shard().graph_work().captures, 5);
+      EXPECT_EQ(eager.shard().graph_work().captures, 0);
+    }
 }
 
 TEST(TrainStepCuda, CapturesAgainOnlyWhereTheSignatureIsNew) {
@@ -88,10 +127,10 @@ TEST(TrainStepCuda, CapturesAgainOnlyWhereTheSignatureIsNew) {
   for (int epoch = 1; epoch <= 8; ++epoch) {
     trainer.train_epoch();
     signatures.insert(trainer.population().signature());
-    EXPECT_EQ(trainer.step().graphs().num_captures(), std::ssize(signatures));
-    EXPECT_EQ(trainer.step().graphs().num_eager(), std::ssize(signatures));
+    EXPECT_EQ(trainer.step().graphs().work().captures, std::ssize(signatures));
+    EXPECT_EQ(trainer.step().graphs().work().eager, std::ssize(signatures));
   }
-  EXPECT_GT(trainer.step().graphs().capture_seconds(), 0);
+  EXPECT_GT(trainer.step().graphs().work().capture_seconds, 0);
 }
 
 // The first run is eager, the second captures, the third only replays: each is one step.
@@ -103,13 +142,13 @@ TEST(TrainStepCuda, MakesOneStepARunWhetherItCapturesOrNot) {
   for (int64_t run = 1; run <= 3; ++run) {
     replayed.step().run();
     eager.step().run();
-    EXPECT_EQ(replayed.step().graphs().num_captures(), run == 1 ? 0 : 1);
+    EXPECT_EQ(replayed.step().graphs().work().captures, run == 1 ? 0 : 1);
     for (int64_t lane = 0; lane < 2; ++lane)
       testing::expect_same_lane(copy_of_lane(replayed, lane), copy_of_lane(eager, lane),
                                 "lane after run " + std::to_string(run));
     EXPECT_EQ(replayed.step().metrics()[0].loss, eager.step().metrics()[0].loss);
   }
-  EXPECT_EQ(replayed.step().graphs().num_eager(), 1);
+  EXPECT_EQ(replayed.step().graphs().work().eager, 1);
 }
 
 TEST(TrainStepCuda, NeitherWaitsForTheDeviceNorAllocatesInTheSteadyState) {
@@ -168,14 +207,14 @@ TEST(StepGraphsCuda, KeepsTheGraphsThatWereUsedLast) {
   StepGraphs graphs({.device = value.device(), .capacity = 2});
   const auto run = [&](const std::string& key) { graphs.run(key, [&] { value.add_(1); }); };
   for (const char* key : {"a", "a", "b", "b", "a", "c", "c", "a"}) run(key);
-  EXPECT_EQ(graphs.num_captures(), 3);
-  EXPECT_EQ(graphs.num_eager(), 3);
+  EXPECT_EQ(graphs.work().captures, 3);
+  EXPECT_EQ(graphs.work().eager, 3);
   EXPECT_EQ(graphs.num_kept(), 2);
   run("b");  // went when c came, and starts over
-  EXPECT_EQ(graphs.num_captures(), 3);
+  EXPECT_EQ(graphs.work().captures, 3);
   run("b");
-  EXPECT_EQ(graphs.num_captures(), 4);
-  EXPECT_EQ(graphs.num_eager(), 4);
+  EXPECT_EQ(graphs.work().captures, 4);
+  EXPECT_EQ(graphs.work().eager, 4);
   EXPECT_EQ(value.item<float>(), 10) << "every run counts once";
 }
 
@@ -186,9 +225,9 @@ TEST(StepGraphsCuda, RunsAKeyEagerlyAsOftenAsItIsTold) {
   for (int64_t run = 1; run <= 6; ++run) {
     graphs.run("a", [&] { value.add_(1); });
     graphs.run("seen once " + std::to_string(run), [&] { value.add_(1); });
-    EXPECT_EQ(graphs.num_captures(), run > 3 ? 1 : 0) << run;
+    EXPECT_EQ(graphs.work().captures, run > 3 ? 1 : 0) << run;
   }
-  EXPECT_EQ(graphs.num_eager(), 3 + 6);
+  EXPECT_EQ(graphs.work().eager, 3 + 6);
   EXPECT_EQ(value.item<float>(), 12);
   EXPECT_ANY_THROW(StepGraphs({.device = value.device(), .eager_runs = 0}));
 }
@@ -208,7 +247,7 @@ TEST(StepGraphsCuda, CapturesWhileAnotherThreadWaitsForTheDevice) {
     for (int run = 0; run < 2; ++run) graphs.run(std::to_string(key), [&] { value.add_(1); });
   is_over = true;
   waiting.join();
-  EXPECT_EQ(graphs.num_captures(), 200);
+  EXPECT_EQ(graphs.work().captures, 200);
   EXPECT_EQ(value.item<float>(), 400);
 }
 
