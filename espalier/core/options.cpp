@@ -222,6 +222,8 @@ std::string value_text(const OptionRef& option) {
 }
 
 void set_from_text(const OptionRef& option, std::string_view text) {
+  // It goes into the files of a run, which are JSON.
+  if (!is_utf8(text)) fail_usage("{}: want text in UTF-8, got {}", place_of(option, {}), in_quotes(text));
   if (!assign_text(option, text) || !allows(option)) {
     const bool is_text = std::holds_alternative<std::string*>(option.value) ||
                          std::holds_alternative<TextMember>(option.value);

@@ -269,7 +269,7 @@ void check_places(const GatherArguments& call) {
 
 void check_stacked(const GatherArguments& call) {
   TORCH_CHECK(call.out.size() == call.fields.size(), "gather_into: out: want ", call.fields.size(),
-              " stacked tensors, one a field, got ", call.out.size());
+              " stacked tensors, one per field, got ", call.out.size());
   for (size_t f = 0; f < call.fields.size(); ++f) check_out(call, f, f, call.plan.batch);
   const std::array<int64_t, 2> sizes{call.num_lanes, call.plan.batch};
   const c10::Device device = call.out[0].device();
@@ -286,7 +286,8 @@ void check_owned(const GatherArguments& call) {
               "gather_into: labels_out: want one of [L,B], or one of [b] for each of ", call.num_lanes,
               " lanes, at least 1, got ", call.labels_out.size());
   TORCH_CHECK(call.out.size() == call.labels_out.size() * num_fields, "gather_into: out: want ",
-              call.labels_out.size() * num_fields, " tensors, one a lane and field, got ", call.out.size());
+              call.labels_out.size() * num_fields, " tensors, one for each lane and field, got ",
+              call.out.size());
   TORCH_CHECK(!call.mask_out.defined(),
               "gather_into: mask_out: want none for owned outputs, which have no missing samples");
   TORCH_CHECK(call.position.is_cpu(),

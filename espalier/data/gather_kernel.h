@@ -27,7 +27,7 @@ struct GatherField {
   int32_t height = 0;
   int32_t width = 0;
   int32_t pixel = 0;
-  void* out = nullptr;      // [L, B, planes, H, W, pixel] stacked; nullptr: LanePointers has one a lane
+  void* out = nullptr;      // [L, B, planes, H, W, pixel] stacked; nullptr: LanePointers has one per lane
   int64_t lane_stride = 0;  // from lane to lane in `out`, in values
 };
 

@@ -12,6 +12,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/machine/parallel.h"
 #include "espalier/core/size_product.h"
+#include "espalier/core/text/utf8.h"
 
 namespace espalier::data {
 
@@ -82,9 +83,14 @@ void check_size(const HostField& field, int64_t num_samples, const char* whose) 
     fail("dataset: field '{}' of {} has no values for its {} samples", field.spec.name, whose, num_samples);
   }
   if (field.size_bytes != expected) {
-    fail("dataset: field '{}' of {} holds {} bytes, expected {}, {} samples of {} bytes, one a label",
+    fail("dataset: field '{}' of {} holds {} bytes, expected {}, {} samples of {} bytes, one for each label",
          field.spec.name, whose, field.size_bytes, expected, num_samples, field.spec.bytes_per_sample());
   }
+}
+
+// Names go into the files of a run, which are JSON.
+void check_name(const char* what, std::string_view name) {
+  if (!is_utf8(name)) fail("dataset: {} {} is not UTF-8: rename it", what, in_quotes(name));
 }
 
 void check_split(const char* name, const HostSplit& split, int64_t num_classes) {
@@ -92,6 +98,7 @@ void check_split(const char* name, const HostSplit& split, int64_t num_classes) 
   std::set<std::string_view> seen;
   for (const HostField& field : split.fields) {
     check_spec(field.spec);
+    check_name("the field", field.spec.name);
     if (!seen.insert(field.spec.name).second) {
       fail("dataset: the {} split has two fields named '{}'; names must differ", name, field.spec.name);
     }
@@ -207,7 +214,9 @@ FieldStatistics compute_statistics(const HostField& field, int64_t num_samples) 
 }
 
 void check_dataset(const HostDataset& dataset) {
-  if (dataset.class_names.empty()) fail("dataset: no class names; expected one a class");
+  check_name("the place", dataset.origin);
+  for (const std::string& name : dataset.class_names) check_name("the class", name);
+  if (dataset.class_names.empty()) fail("dataset: no class names; expected one for each class");
   check_split("train", dataset.train, dataset.num_classes());
   check_split("test", dataset.test, dataset.num_classes());
 
@@ -223,7 +232,7 @@ void check_dataset(const HostDataset& dataset) {
     const FieldSpec& train = dataset.train.fields[i].spec;
     const auto channels = static_cast<size_t>(train.channels);
     if (dataset.statistics[i].mean.size() != channels || dataset.statistics[i].stddev.size() != channels) {
-      fail("dataset: field '{}' has {} means and {} standard deviations, expected {}, one a channel",
+      fail("dataset: field '{}' has {} means and {} standard deviations, expected {}, one for each channel",
            train.name, dataset.statistics[i].mean.size(), dataset.statistics[i].stddev.size(), channels);
     }
     check_size(dataset.train.fields[i], dataset.train.num_samples(), "the train split");

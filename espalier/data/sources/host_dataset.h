@@ -66,7 +66,7 @@ struct HostDataset {
   HostSplit train;
   HostSplit test;
   HostSplit validation;  // where the source has one of its own; without fields and labels where it has none
-  std::vector<FieldStatistics> statistics;  // one a field, in the order of the fields
+  std::vector<FieldStatistics> statistics;  // one per field, in the order of the fields
   std::vector<BadSample> skipped;           // only where on-bad-sample is skip
 
   bool has_validation() const { return !validation.fields.empty(); }

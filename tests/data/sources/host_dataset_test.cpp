@@ -141,6 +141,11 @@ TEST(HostDataset, NamesWhatDoesNotHold) {
                   "label 2 of train sample 1 is out of range; expected 0 to 1");
   expect_contains(error_after([](HostDataset& d) { d.test.labels[2] = -1; }), "label -1 of test sample 2");
   expect_contains(error_after([](HostDataset& d) { d.class_names.clear(); }), "no class names");
+  expect_contains(error_after([](HostDataset& d) { d.class_names[1] = "caf\xe9\n"; }),
+                  R"(the class "caf\xe9\x0a" is not UTF-8: rename it)");
+  expect_contains(error_after([](HostDataset& d) { d.train.fields[0].spec.name = "\xff"; }),
+                  R"(the field "\xff" is not UTF-8)");
+  expect_contains(error_after([](HostDataset& d) { d.origin = "folder:/caf\xe9"; }), "not UTF-8");
   expect_contains(error_after([](HostDataset& d) { d.train.fields.clear(); }), "train split has no field");
   expect_contains(error_after([](HostDataset& d) { d.test.fields.pop_back(); }),
                   "train has 2 fields and test has 1");

@@ -154,7 +154,7 @@ class Loader {
   HostSplit load(const FolderSplit& files, const char* split_name, std::vector<BadSample>& skipped) {
     const auto num_samples = static_cast<int64_t>(files.labels.size());
     HostSplit split{.fields = {}, .labels = files.labels};
-    std::vector<std::shared_ptr<std::byte>> buffers;  // one a field, [N,H,W,C]
+    std::vector<std::shared_ptr<std::byte>> buffers;  // one per field, [N,H,W,C]
     for (const FieldJob& job : jobs_) {
       const ImageShape& s = job.shape;
       NewField made = allocate_field({job.name, s.type, s.height, s.width, s.channels}, num_samples);
