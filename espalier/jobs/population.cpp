@@ -161,6 +161,10 @@ struct Decider {
 
 }  // namespace
 
+bool has_seeds(const std::string& from) {
+  return any_seeds(saved_networks(from));
+}
+
 train::JobNeeds needs_of(const train::PopulationConfig& options, const train::GrowthSpace& space) {
   const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
   if (!file) return train::needs_of(options);
@@ -208,7 +212,9 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   if (!job.from.empty() && !run.is_resumed())
     first_ones = first_networks(job.from, options, *shards.front().dataset);
   train::JobNeeds needs = needs_of(options, train::space_of(shards.front()));
-  if (any_seeds(first_ones) && !needs.growth) needs.growth.emplace();
+  // A run that goes on may have lost the networks that it began with.
+  const bool has_grown = any_seeds(first_ones) || (!job.from.empty() && run.is_resumed());
+  if (has_grown && !needs.growth) needs.growth.emplace();
   const std::vector<train::DeviceStart> starts =
       train::check_devices(train::of_rank(own, lane_world), shards, needs);
   const data::ResidentDataset& dataset = *starts.front().dataset;

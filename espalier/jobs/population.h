@@ -61,6 +61,9 @@ struct PopulationJob {
   RanksShare ranks_share = RanksShare::kLanes;
 };
 
+// Whether there are seeds in the networks that --from names.
+bool has_seeds(const std::string& from);
+
 // What the job takes beside bare hosts; reads the file of a policy (population.controller ppo:FILE), and
 // knows nothing of networks that it begins with.
 train::JobNeeds needs_of(const train::PopulationConfig& options, const train::GrowthSpace& space);

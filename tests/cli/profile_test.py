@@ -70,6 +70,14 @@ class Profile(unittest.TestCase):
         result = self.profile("population", "--devices", "cpu,cpu")
         self.assertEqual(result.returncode, 2)
         self.assertIn("--devices cpu,cpu", result.stderr)
+        for job, *flag in (("population", "--from", "runs/grown"), ("ppo", "--save", "policy.safetensors"),
+                           ("ppo", "--reward-ab", "a.json,b.json"), ("linet", "--resume", "runs/one"), ("host", "--resume", "runs/one")):
+            with self.subTest(" ".join((job, *flag))):
+                command = [PROGRAM, "profile", job, *flag]
+                result = subprocess.run(command, text=True, capture_output=True, timeout=60, cwd=self.folder)
+                self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+                self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+                self.assertIn(flag[0], result.stderr)
 
 
 if __name__ == "__main__":

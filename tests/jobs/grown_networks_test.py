@@ -144,6 +144,12 @@ class GrownNetworksTest(unittest.TestCase):
         self.assertIn("3 x 8 x 16", refused.stderr)
         self.assertIn("--resize 16x16", refused.stderr)
 
+    def test_a_plan_knows_the_seeds_that_a_job_begins_with(self):
+        plan = ["plan", "population", *self.source, "--devices", "cuda:15", "--batch", 32, "--lanes", 6]
+        seeds = "seeds of every blueprint and slot"
+        self.assertNotIn(seeds, run(*plan).stdout)
+        self.assertIn(seeds, run(*plan, "--from", self.run_dir).stdout)
+
     def test_training_goes_on_from_what_was_exported(self):
         network = self.folder / "all" / "lane2.safetensors"
         for index, (start, want) in enumerate([(self.run_dir, range(6)), (network, [2] * 3)]):

@@ -11,6 +11,7 @@
 #include "espalier/core/machine/device_memory.h"
 #include "espalier/core/text/byte_size.h"
 #include "espalier/jobs/evaluate.h"
+#include "espalier/jobs/population.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/linet/trainer.h"
@@ -141,27 +142,32 @@ Limit<Options> batch_limit() {
   return {"batch", 1 << 20, [](Options& options, int64_t value) { options.batch = value; }};
 }
 
-Planner<PopulationConfig> population_planner(std::vector<Limit<PopulationConfig>> limits) {
+// has_grown: the networks that the job begins with have seeds.
+Planner<PopulationConfig> population_planner(std::vector<Limit<PopulationConfig>> limits,
+                                             bool has_grown = false) {
   return {.parts =
-              [](const PopulationConfig& options, const PlannedData& data) {
+              [has_grown](const PopulationConfig& options, const PlannedData& data) {
                 const train::PopulationNeeds here = population_needs(options, data);
-                return job_parts(
-                    here, jobs::needs_of(options, train::space_of(grow::hosts().at(options.host).make,
-                                                                  here.host->frame(), here.blueprints)));
+                train::JobNeeds needs =
+                    jobs::needs_of(options, train::space_of(grow::hosts().at(options.host).make,
+                                                            here.host->frame(), here.blueprints));
+                if (has_grown && !needs.growth) needs.growth.emplace();
+                return job_parts(here, needs);
               },
           .limits = std::move(limits)};
 }
 
 // Device by device, each with the lanes that live there.
-int print_population(const PopulationConfig& options, Context& context) {
+int print_population(const PopulationConfig& options, const std::string& from, Context& context) {
+  const bool has_grown = !from.empty() && jobs::has_seeds(from);
   const Limit<PopulationConfig> lanes{"number of lanes", 4096,
                                       [](PopulationConfig& larger, int64_t value) { larger.lanes = value; }};
   int status = 0;
   for (const auto& [device, number] : train::lanes_by_device(options)) {
     PopulationConfig here = options;
     here.lanes = number;
-    status |=
-        print_plan(here, here, device, population_planner({lanes, batch_limit<PopulationConfig>()}), context);
+    status |= print_plan(here, here, device,
+                         population_planner({lanes, batch_limit<PopulationConfig>()}, has_grown), context);
   }
   return status;
 }
@@ -235,7 +241,7 @@ void add_plan_command(CLI::App& app, Context& context) {
        .summary = "of `espalier train population` with the same flags",
        .examples = "  espalier plan population --data cifar10:DIR --devices cuda:0 --lanes 128 --batch 64\n"},
       [](const PopulationFlags& flags, Context& running) {
-        return print_population(flags.population, running);
+        return print_population(flags.population, flags.from, running);
       });
   add_job<LinetFlags>(plan, context,
                       {.name = "linet",
@@ -246,12 +252,17 @@ void add_plan_command(CLI::App& app, Context& context) {
                         return print_plan(checked, checked, planned_on(checked.device), linet_planner(),
                                           running);
                       });
-  add_job<PpoFlags>(
-      plan, context,
-      {.name = "ppo",
-       .summary = "of `espalier train ppo` with the same flags",
-       .examples = "  espalier plan ppo --devices cuda:0 --lanes 64\n"},
-      [](const PpoFlags& flags, Context& running) { return print_environments(flags.ppo, running); });
+  add_job<PpoFlags>(plan, context,
+                    {.name = "ppo",
+                     .summary = "of `espalier train ppo` with the same flags",
+                     .examples = "  espalier plan ppo --devices cuda:0 --lanes 64\n"},
+                    [](const PpoFlags& flags, Context& running) {
+                      // By --reward-ab two policies learn, one after the other, each with half of the
+                      // networks.
+                      return print_environments(
+                          flags.reward_ab.empty() ? flags.ppo : flags.reward_ab_job().learning.front().ppo,
+                          running);
+                    });
   add_job<EvaluateFlags>(
       plan, context,
       {.name = "evaluate",

@@ -165,8 +165,16 @@ int profile_batches(const train::PopulationConfig& options, const ProfileFlags& 
                        folder);
 }
 
+// Steps begin with fresh networks and a fresh policy, whatever a job would begin with or leave behind.
+void refuse_unused(const char* flag, const std::string& given) {
+  if (!given.empty())
+    fail_usage("{} {}: profile looks at a few steps of fresh networks; leave it out", flag, given);
+}
+
 // Batches where nothing grows, else decision steps.
 int profile_population(const ProfileOptions<PopulationFlags>& options, Context& context) {
+  refuse_unused("--from", options.from);
+  refuse_unused("--resume", options.run.resume);
   const std::filesystem::path folder = folder_of(options.run.run_dir, "population");
   train::PopulationConfig job = options.population;
   if (job.controller == "none") return profile_batches(job, options.flags, folder, context);
@@ -184,6 +192,7 @@ int profile_population(const ProfileOptions<PopulationFlags>& options, Context& 
 }
 
 int profile_linet(const ProfileOptions<LinetFlags>& flags, Context& context) {
+  refuse_unused("--resume", flags.run.resume);
   const train::LinetConfig options = train::checked_options(flags.linet);  // before data is loaded
   const DeviceName device = choose_device(options.device);
   const jobs::JobScope scope(options, {torch_device(device)});
@@ -198,6 +207,9 @@ int profile_linet(const ProfileOptions<LinetFlags>& flags, Context& context) {
 }
 
 int profile_ppo(const ProfileOptions<PpoFlags>& options, Context& context) {
+  refuse_unused("--reward-ab", options.reward_ab);
+  refuse_unused("--save", options.save);
+  refuse_unused("--resume", options.run.resume);
   train::PpoConfig job = options.ppo;
   job.population.epochs = episode_for(job.population.epochs, options.flags);
   const jobs::JobScope scope(job.population, train::torch_devices_of(job));
@@ -218,6 +230,7 @@ void add_profile_command(CLI::App& app, Context& context) {
                                       .summary = "of `espalier train host` with the same flags",
                                       .examples = "  espalier profile host --device cuda --batch 512\n"},
                                      [](const ProfileOptions<HostFlags>& options, Context& running) {
+                                       refuse_unused("--resume", options.run.resume);
                                        return profile_batches(options.one_lane(), options.flags,
                                                               folder_of(options.run.run_dir, "host"),
                                                               running);

@@ -10,7 +10,7 @@ namespace espalier::train::allowance {
 
 inline constexpr int64_t kMiB = 1 << 20;
 
-// cuBLAS: one a handle and stream, from torch's allocator, kept for good; torch gives it 32 MiB from Hopper
+// cuBLAS: one per handle and stream, from torch's allocator, kept for good; torch gives it 32 MiB from Hopper
 // on. A step has a handle on the caller's thread and one on that of the backward pass, and so has the stream
 // that convolutions are timed on.
 inline constexpr int64_t kCublasWorkspaceBytes = 32 * kMiB;

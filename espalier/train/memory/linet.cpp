@@ -65,22 +65,24 @@ class LinetWalk {
   int64_t paths() const { return streams_ + 1; }
   int64_t values() const { return channels_ * height_ * width_; }
   // Activations of all paths.
-  int64_t stack(int64_t values) const { return stacked_bytes(paths(), options_.batch * values, item_); }
+  int64_t stack(int64_t values) const { return stacked_bytes(paths(), {options_.batch, values}, item_); }
   // Raw responses of the streams in fp32.
-  int64_t wide_bytes(int64_t values) const { return streams_ * options_.batch * values * kMaster; }
+  int64_t wide_bytes(int64_t values) const {
+    return bounded_bytes({streams_, options_.batch, values, kMaster});
+  }
 
   // Returns the bytes of its gradient.
   int64_t parameter(int64_t lanes, int64_t values, bool has_copy) {
-    const int64_t master = stacked_bytes(lanes, values, kMaster);
+    const int64_t master = stacked_bytes(lanes, {values}, kMaster);
     masters_ += master;
     weights_ += 2 * master;
-    if (has_copy && item_ < kMaster) weights_ += stacked_bytes(lanes, values, item_);
+    if (has_copy && item_ < kMaster) weights_ += stacked_bytes(lanes, {values}, item_);
     return master;
   }
 
   int64_t monitor_state() const {
-    return stacked_bytes(streams_, shape_.num_classes * shape_.num_features(), kMaster) +
-           stacked_bytes(streams_, shape_.num_classes, kMaster);
+    return stacked_bytes(streams_, {shape_.num_classes, shape_.num_features()}, kMaster) +
+           stacked_bytes(streams_, {shape_.num_classes}, kMaster);
   }
   int64_t network_masters() const { return masters_ - (options_.monitor ? monitor_state() : 0); }
 
@@ -88,7 +90,7 @@ class LinetWalk {
   // layers, the mixing, the integrated path and the norms; and of the heads.
   int64_t lane_state(bool is_sgd) const {
     const int64_t lanes = 4 * streams_ + 2, heads = options_.monitor ? streams_ : 0;
-    const int64_t plain = kMaster + 1, adam = plain + 2 * stacked_bytes(1, 1, sizeof(double));
+    const int64_t plain = kMaster + 1, adam = plain + 2 * stacked_bytes(1, {1}, sizeof(double));
     return lanes * (is_sgd ? plain : adam) + heads * adam;
   }
 
@@ -109,7 +111,7 @@ class LinetWalk {
     stream_values_ += streams_ * 4 * filters;  // the norm's: weight, bias, running mean and variance
     for (int i = 0; i < 2; ++i) {
       gradients.push_back(parameter(paths(), filters, false));
-      buffers_ += stacked_bytes(paths(), filters, kMaster);
+      buffers_ += stacked_bytes(paths(), {filters}, kMaster);
     }
     return gradients;
   }
@@ -150,9 +152,9 @@ class LinetWalk {
     height_ = halved(height_);
     width_ = halved(width_);
     // Kept besides: where the largest of each window was, and its value.
-    add_raw(
-        {.held = {stack(raw), stack(values()), paths() * options_.batch * values()}, .gradient = stack(raw)},
-        raw, balanced);
+    add_raw({.held = {stack(raw), stack(values()), bounded_bytes({paths(), options_.batch, values()})},
+             .gradient = stack(raw)},
+            raw, balanced);
   }
 
   struct Layer {
@@ -223,7 +225,7 @@ MemoryPlan linet_parts(const LinetNeeds& needs) {
   int64_t batch = options.batch * 8;  // labels
   for (const size_t field : stream_fields(options, needs.fields)) {
     const data::FieldSpec& spec = needs.fields[field];
-    batch += stacked_bytes(1, options.batch * spec.channels * spec.height * spec.width, item);
+    batch += stacked_bytes(1, {options.batch, spec.channels, spec.height, spec.width}, item);
   }
   MemoryPlan plan;
   plan.add("data", needs.data.bytes,

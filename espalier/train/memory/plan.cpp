@@ -15,6 +15,7 @@
 namespace espalier::train {
 
 void MemoryPlan::add(std::string what, int64_t bytes, MemoryPlace place) {
+  TORCH_INTERNAL_ASSERT(bytes >= 0, "the plan of memory: ", what, ": ", bytes, " bytes");
   if (bytes > 0) parts.push_back({std::move(what), bytes, place});
 }
 
@@ -25,7 +26,7 @@ void MemoryPlan::add(const MemoryPlan& other) {
     if (same == parts.end())
       parts.push_back(part);
     else
-      same->bytes += part.bytes;
+      same->bytes = saturated_sum(same->bytes, part.bytes);
   }
 }
 
@@ -37,7 +38,7 @@ int64_t MemoryPlan::bytes_in(MemoryPlace place) const {
 }
 
 int64_t MemoryPlan::total_bytes() const {
-  return bytes_in(MemoryPlace::kDevice) + bytes_in(MemoryPlace::kDriver);
+  return saturated_sum(bytes_in(MemoryPlace::kDevice), bytes_in(MemoryPlace::kDriver));
 }
 
 MemoryPlan step_parts(const std::string& name, const StepNeeds& needs) {
@@ -72,9 +73,15 @@ MemoryPlan device_parts(at::Device device) {
   return plan;
 }
 
-int64_t stacked_bytes(int64_t lanes, int64_t values, int64_t item_bytes) {
-  const int64_t lines = (values * item_bytes + kLaneAlignmentBytes - 1) / kLaneAlignmentBytes;
-  return lanes * lines * kLaneAlignmentBytes;
+int64_t bounded_bytes(std::initializer_list<int64_t> sizes) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  return std::min(kMost, saturated_product(sizes));
+}
+
+int64_t stacked_bytes(int64_t lanes, std::initializer_list<int64_t> sizes, int64_t item_bytes) {
+  const int64_t lane = bounded_bytes({bounded_bytes(sizes), item_bytes});
+  const int64_t lines = (lane + kLaneAlignmentBytes - 1) / kLaneAlignmentBytes;
+  return bounded_bytes({lanes, lines, kLaneAlignmentBytes});
 }
 
 int64_t device_budget(c10::Device device, int64_t cap_bytes) {

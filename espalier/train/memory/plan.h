@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,13 @@ MemoryPlan step_parts(const std::string& name, const StepNeeds& needs);
 // What any run on the device takes, once.
 MemoryPlan device_parts(at::Device device);
 
-// Stacked [L,...] with so many values per lane: every lane begins on its own line (tensor/layout.h).
-int64_t stacked_bytes(int64_t lanes, int64_t values, int64_t item_bytes);
+// The product of sizes; what no memory could hold is told as 256 TiB, so that sums of thousands of tensors
+// fit into 63 bits.
+int64_t bounded_bytes(std::initializer_list<int64_t> sizes);
+
+// Stacked [L,...] with lanes of these sizes, bounded too: every lane begins on its own line
+// (tensor/layout.h).
+int64_t stacked_bytes(int64_t lanes, std::initializer_list<int64_t> sizes, int64_t item_bytes);
 
 // What a program may allocate on the device: what is free, and no more than `cap_bytes` (0: no cap).
 int64_t device_budget(c10::Device device, int64_t cap_bytes);

@@ -115,20 +115,20 @@ class PopulationWalk {
   int64_t values_of(const grow::SlotSpec& slot) const { return slot.channels * slot.height * slot.width; }
 
   // Activations [L,B,...] of so many values per sample.
-  int64_t stack(int64_t values) const { return stacked_bytes(lanes_, batch_ * values, item_); }
+  int64_t stack(int64_t values) const { return stacked_bytes(lanes_, {batch_, values}, item_); }
 
   int64_t batch_bytes(int64_t lanes) const {
     const int64_t pixels = host_.in_channels * host_.height * host_.width;
-    return stacked_bytes(lanes, batch_ * pixels, item_) + lanes * batch_ * 8;
+    return stacked_bytes(lanes, {batch_, pixels}, item_) + lanes * batch_ * 8;
   }
 
   GroupBytes group(const std::vector<ParameterShape>& parameters) const {
     GroupBytes bytes;
     for (const ParameterShape& each : parameters) {
-      const int64_t stacked = stacked_bytes(lanes_, each.values, kMaster);
+      const int64_t stacked = stacked_bytes(lanes_, {each.values}, kMaster);
       const int64_t clone = snapshot_bytes(each.values * kMaster);
       bytes.values += 2 * stacked;
-      if (each.has_copy && item_ < kMaster) bytes.values += stacked_bytes(lanes_, each.values, item_);
+      if (each.has_copy && item_ < kMaster) bytes.values += stacked_bytes(lanes_, {each.values}, item_);
       bytes.gradients += stacked;
       bytes.in_snapshot += clone;
       if (needs_.options.momentum > 0) {
@@ -165,7 +165,7 @@ class PopulationWalk {
   int64_t running_bytes() const {
     int64_t bytes = 0;
     for (int64_t block = 0; block < host_.n_blocks; ++block)
-      bytes += 2 * stacked_bytes(lanes_, host_.base_channels << block, kMaster);
+      bytes += 2 * stacked_bytes(lanes_, {host_.base_channels << block}, kMaster);
     return bytes;
   }
   int64_t running_snapshot() const {
@@ -225,7 +225,7 @@ class PopulationWalk {
     bytes.optimizer += lanes_ * (kMaster + 1);
     if (needs_.options.seed_warm_up > 0) {  // the ages of both
       constexpr int64_t kAge = 8;
-      bytes.optimizer += 2 * stacked_bytes(lanes_, 1, kAge);
+      bytes.optimizer += 2 * stacked_bytes(lanes_, {1}, kAge);
       bytes.in_snapshot += 2 * snapshot_bytes(kAge);
     }
     return bytes;

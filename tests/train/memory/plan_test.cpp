@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "espalier/core/error.h"
 #include "espalier/tensor/layout.h"
 #include "espalier/train/memory/allowances.h"
@@ -63,8 +65,21 @@ TEST(MemoryPlan, RoundsLanesUpAsStackedTensorsDo) {
   for (const int64_t values : {1, 63, 64, 65, 1000}) {
     const at::Tensor stacked =
         empty_stacked({3, 1, values, 1, 1}, MemoryFormat::kChannelsLast, at::TensorOptions(at::kFloat));
-    EXPECT_EQ(stacked_bytes(3, values, 4), static_cast<int64_t>(stacked.storage().nbytes())) << values;
+    EXPECT_EQ(stacked_bytes(3, {values}, 4), static_cast<int64_t>(stacked.storage().nbytes())) << values;
   }
+}
+
+TEST(MemoryPlan, TellsWhatNoMemoryHoldsAsMoreThanThereIs) {
+  constexpr int64_t kHuge = int64_t{1} << 40, kMost = int64_t{1} << 48;
+  EXPECT_EQ(stacked_bytes(3, {kHuge, kHuge}, 4), kMost);
+  EXPECT_EQ(stacked_bytes(kHuge, {kHuge}, 4), kMost);
+  EXPECT_EQ(bounded_bytes({kHuge, kHuge, 4}), kMost);
+  MemoryPlan plan;
+  for (int i = 0; i < 3; ++i) plan.add("part " + std::to_string(i), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(plan.total_bytes(), std::numeric_limits<int64_t>::max());
+  plan.budget_bytes = 1;
+  EXPECT_THROW(check_fits(plan, "lower it"), Error);
+  EXPECT_ANY_THROW(plan.add("a product that wrapped around", -1));
 }
 
 TEST(StepParts, KnowGraphsAndWorkspacesOnAGpuAlone) {

@@ -163,6 +163,18 @@ TEST(PopulationMemoryPlan, GrowsWithLanesAndBatchAndNamesItsParts) {
   EXPECT_EQ(population_parts(needs).parts.front().what, "data");
 }
 
+// A product that wrapped around would be a part of less than nothing.
+TEST(PopulationMemoryPlan, NeedsMoreThanThereIsWhereSizesOverflow) {
+  PopulationNeeds needs{.host = grow::hosts().at("cifar_baseline").cnn, .device = at::Device(at::kCUDA, 0)};
+  needs.options.lanes = 4096;
+  for (const int64_t side : {1 << 10, 1 << 15, 1 << 20})
+    for (const int64_t batch : {1 << 10, 1 << 20}) {
+      needs.host->height = needs.host->width = side;
+      needs.options.batch = batch;
+      EXPECT_GT(population_parts(needs).total_bytes(), int64_t{1} << 44) << side << ", batch " << batch;
+    }
+}
+
 // On a GPU what is scored at a time is larger than a training's batch, but no larger than the split.
 TEST(PopulationMemoryPlan, CountsTheBatchThatIsScored) {
   PopulationNeeds needs{.host = grow::hosts().at("cifar_baseline").cnn, .device = at::Device(at::kCUDA, 0)};
