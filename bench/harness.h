@@ -24,7 +24,7 @@ struct BenchOptions {
   void visit(Visitor&& v) {
     v({.name = "smoke", .help = "run every case once, to see that it works"}, smoke);
     v({.name = "threads",
-       .help = "threads of an operator on the CPU, of peers too; 0: as torch chooses, one a core or "
+       .help = "threads of an operator on the CPU, of peers too; 0: as torch chooses, one per core or "
                "OMP_NUM_THREADS",
        .low = 0,
        .high = 4096},

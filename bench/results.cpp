@@ -13,6 +13,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/json_fields.h"
+#include "espalier/core/text/utf8.h"
 
 namespace espalier::bench {
 namespace {
@@ -25,6 +26,10 @@ double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::string value_text(const Json& value) {
+  return on_one_line(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Json list_field(const Json& object, const char* key, const std::string& where) {
@@ -45,7 +50,7 @@ std::vector<double> times_field(const Json& object, const char* key, const std::
   for (const Json& value : list_field(object, key, where)) {
     const double time = value.is_number() ? value.get<double>() : -1;
     if (!(time >= 0 && std::isfinite(time)))
-      fail("{}: '{}': want numbers from 0 on, got {}", where, key, value.dump());
+      fail("{}: '{}': want numbers from 0 on, got {}", where, key, value_text(value));
     times.push_back(time);
   }
   return times;
@@ -54,7 +59,7 @@ std::vector<double> times_field(const Json& object, const char* key, const std::
 std::vector<std::string> texts_field(const Json& object, const char* key, const std::string& where) {
   std::vector<std::string> texts;
   for (const Json& value : list_field(object, key, where)) {
-    if (!value.is_string()) fail("{}: '{}': want a list of texts, got {}", where, key, value.dump());
+    if (!value.is_string()) fail("{}: '{}': want a list of texts, got {}", where, key, value_text(value));
     texts.push_back(value.get<std::string>());
   }
   return texts;
@@ -69,7 +74,7 @@ CaseResult case_of(const Json& value, const std::string& where) {
                     .hosts_us = times_field(value, "hosts_us", where),
                     .floors_us = times_field(value, "floors_us", where)};
   if (result.times_us.empty())
-    fail("{}: case '{}': want at least one of 'times_us', got none", where, result.name);
+    fail("{}: case '{}': want at least one of 'times_us', got none", where, on_one_line(result.name));
   return result;
 }
 

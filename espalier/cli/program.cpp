@@ -32,7 +32,7 @@ constexpr int kUsage = 2;
 constexpr const char* kAbout = "Trains many networks at once on one GPU, and lets them grow.";
 
 constexpr const char* kExamples = R"(Examples:
-  espalier demo                                       what growing is worth, in about two minutes
+  espalier demo                                       what growing is worth, in about a minute
   espalier doctor                                     is this machine ready?
   espalier train host                                 one small network, on the embedded dataset
   espalier data convert cifar10:DIR cifar10.safetensors

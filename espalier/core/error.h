@@ -1,7 +1,7 @@
 // Errors that reach the user: one sentence that names what, where, what was expected and what to do.
 //
 // Error ends a run (exit code 1); UsageError is a flag, a configuration or a call that cannot be meant (exit
-// code 2). Only cli/main.cpp catches them. Operators, which Python calls too, use TORCH_CHECK instead.
+// code 2). Only cli/program.cpp catches them. Operators, which Python calls too, use TORCH_CHECK instead.
 #pragma once
 
 #include <fmt/format.h>

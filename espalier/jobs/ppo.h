@@ -1,8 +1,8 @@
 // `espalier train ppo`: rounds of episodes, and what the policy learned, left in a run directory.
 //
-// config.json has the options, environment.json what they came to on this machine, metrics.jsonl a line a
-// step and lane and one a round, and at the end one for the whole run; policy.safetensors is the policy after
-// the last round. Everything is decided and rewarded by the validation split.
+// config.json has the options, environment.json what they came to on this machine, metrics.jsonl one
+// line per step and lane, one per round, and at the end one for the whole run; policy.safetensors is the
+// policy after the last round. Everything is decided and rewarded by the validation split.
 #pragma once
 
 #include <filesystem>

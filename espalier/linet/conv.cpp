@@ -16,7 +16,7 @@ using lanes::ConvGeometry;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// A lane [B,C,H,W] as rows of channels, one a pixel: [B*H*W,C], a view.
+// A lane [B,C,H,W] as rows of channels, one per pixel: [B*H*W,C], a view.
 at::Tensor rows(const at::Tensor& lane) {
   return lane.permute({0, 2, 3, 1}).view({-1, lane.size(1)});
 }

@@ -17,7 +17,7 @@ enum class BlockKind { kBasic, kBottleneck };
 int64_t expansion(BlockKind kind);
 
 struct LinetShape {
-  std::vector<int64_t> in_channels = {3};  // [S]: one a stream
+  std::vector<int64_t> in_channels = {3};  // [S]: one per stream
   BlockKind block = BlockKind::kBasic;
   std::vector<int64_t> stages = {2, 2, 2, 2};  // blocks of each stage; all but the first halve the image
   std::vector<int64_t> widths = {64, 128, 256, 512};  // one per stage; the stem has the first

@@ -48,7 +48,7 @@ void visit_machine(Visitor&& visitor, train::JobConfig& job) {
                  {.name = "amp-dtype", .values = {{"bfloat16", "bf16"}, {"float16", "fp16"}}}}},
     one_of(job.precision, train::precision_names()));
   v({.name = "threads",
-     .help = "threads of an operator on the CPU; 0: as torch chooses, one a core or OMP_NUM_THREADS",
+     .help = "threads of an operator on the CPU; 0: as torch chooses, one per core or OMP_NUM_THREADS",
      .low = 0,
      .high = 4096},
     job.threads);

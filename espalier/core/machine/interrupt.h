@@ -12,7 +12,7 @@
 
 namespace espalier {
 
-// Not an Error: nothing went wrong. Only cli/main.cpp catches it.
+// Not an Error: nothing went wrong. Only cli/program.cpp catches it.
 class Interrupted : public std::exception {
  public:
   explicit Interrupted(int signal) : signal_(signal) {}

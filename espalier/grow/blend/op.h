@@ -48,7 +48,7 @@ at::Tensor lane_blend(const at::Tensor& h, const at::Tensor& seeds, const at::Te
 // coefficients in common.
 struct SelectedAll {
   at::Tensor through;
-  std::vector<at::Tensor> inputs;  // one a stack
+  std::vector<at::Tensor> inputs;  // one per stack
 };
 SelectedAll lane_select(const at::Tensor& h, const std::vector<BlendTable>& tables);
 

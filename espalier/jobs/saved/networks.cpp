@@ -81,32 +81,39 @@ RunFacts facts_of(const fs::path& run) {
   return facts;
 }
 
-// metrics.jsonl, packed or not.
-std::string metrics_of(const fs::path& run) {
-  if (run::is_packed(run)) {
-    std::string text;
-    run::read_packed(run, [&](std::string_view piece) { text += piece; });
-    return text;
+// Calls it with every line of metrics.jsonl, packed or not.
+void each_line(const fs::path& run, const std::function<void(const std::string&)>& line) {
+  if (!run::is_packed(run)) {
+    std::ifstream metrics(run / run::kMetrics);
+    for (std::string text; std::getline(metrics, text);) line(text);
+    return;
   }
-  std::ifstream file(run / run::kMetrics);
-  return {std::istreambuf_iterator<char>(file), {}};
+  constexpr size_t kLongest = 64 << 20;  // what is longer is none of ours, and would fill memory
+  std::string text;
+  run::read_packed(run, [&](std::string_view piece) {
+    for (size_t end = piece.find('\n'); end != piece.npos; end = piece.find('\n')) {
+      if (text.size() < kLongest) line(text.append(piece.substr(0, end)));
+      text.clear();
+      piece.remove_prefix(end + 1);
+    }
+    if (text.size() < kLongest) text += piece;
+  });
 }
 
 // Results of the last state, by lane: what the end of the metrics says.
 std::map<int64_t, double> test_accuracies(const fs::path& run, bool has_one_lane) {
   std::map<int64_t, double> accuracies;
-  std::istringstream metrics(metrics_of(run));
-  for (std::string line; std::getline(metrics, line);) {
-    if (line.find("test_accuracy") == line.npos) continue;  // most of them: not worth parsing
+  each_line(run, [&](const std::string& line) {
+    if (line.find("test_accuracy") == line.npos) return;  // most of them: not worth parsing
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("test_accuracy") || !json["test_accuracy"].is_number()) continue;
+    if (!json.is_object() || !json.contains("test_accuracy") || !json["test_accuracy"].is_number()) return;
     const Json kind = json.value("kind", Json());
     const double accuracy = json["test_accuracy"].get<double>();
     if (kind == "lane_result" && json.contains("lane"))
       accuracies[whole_number<int64_t>(json["lane"]).value_or(-1)] = accuracy;
     else if (kind == "result" && has_one_lane)
       accuracies[0] = accuracy;
-  }
+  });
   return accuracies;
 }
 
@@ -226,7 +233,7 @@ class NetworkReader {
 };
 
 std::vector<GrownNetwork> networks_of_run(const fs::path& run, const std::string& name, bool is_newest) {
-  std::vector<GrownNetwork> networks = NetworkReader(run / "checkpoints" / name, facts_of(run)).read();
+  std::vector<GrownNetwork> networks = NetworkReader(run / run::kCheckpoints / name, facts_of(run)).read();
   if (is_newest) {
     const std::map<int64_t, double> tested = test_accuracies(run, networks.size() == 1);
     for (GrownNetwork& network : networks)
@@ -267,9 +274,12 @@ std::vector<GrownNetwork> saved_networks(const std::string& from, CheckpointChoi
     fail_usage("'{}': is not there; want a run of train population or train host, or an exported file", from);
   if (fs::is_regular_file(path)) return {grow::read_network(path.string())};
   const bool is_checkpoint = fs::exists(path / run::kManifestFile);
-  const fs::path run = is_checkpoint ? path.parent_path().parent_path() : path;
+  const fs::path run = is_checkpoint ? run::run_around(path) : path;
+  if (is_checkpoint && run.empty())
+    fail_usage("'{}': is a checkpoint outside its run: put it back into the folder '{}' of the run", from,
+               run::kCheckpoints);
   if (!fs::exists(run / kEnvironment)) return networks_in_folder(path, from);
-  const run::CheckpointFolder checkpoints(run / "checkpoints");
+  const run::CheckpointFolder checkpoints(run / run::kCheckpoints);
   const std::vector<std::string> names = checkpoints.names();
   if (is_checkpoint) return networks_of_run(run, path.filename().string(), path.filename() == names.back());
   facts_of(run);  // what is no population says so first

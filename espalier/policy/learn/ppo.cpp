@@ -125,7 +125,7 @@ PpoBatch Ppo::sequences_of(const Rollout& rollout, const Gae& gae) const {
   TORCH_CHECK(rollout.steps() % length == 0, "Ppo: sequence_length: want a divisor of the round's ",
               rollout.steps(), " steps, got ", length);
   TORCH_CHECK(options_.num_minibatches <= rollout.lanes() * rollout.steps() / length,
-              "Ppo: num_minibatches: want at most one a sequence, of which there are ",
+              "Ppo: num_minibatches: want at most one per sequence, of which there are ",
               rollout.lanes() * rollout.steps() / length, ", got ", options_.num_minibatches);
   const auto sequences = [&](const at::Tensor& steps) { return cut(steps, length); };
   return {.seen = {sequences(rollout.seen.features), sequences(rollout.seen.blueprints)},

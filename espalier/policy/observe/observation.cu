@@ -1,4 +1,4 @@
-// One thread a lane, and one a slot of it: none reads what another writes. Deterministic.
+// One thread per lane, and one per slot of it: none reads what another writes. Deterministic.
 #include "espalier/policy/observe/kernel.h"
 
 namespace espalier::policy {

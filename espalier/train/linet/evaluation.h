@@ -30,7 +30,7 @@ struct LinetScore {
 
 class LinetEvaluation {
  public:
-  // call: of a plan `shared`; fields: one a stream.
+  // call: of a plan `shared`; fields: one per stream.
   LinetEvaluation(linet::Linet& net, linet::StreamMonitor* monitor, data::GatherCall call,
                   const std::vector<size_t>& fields, int64_t num_batches, at::ScalarType compute,
                   MemoryFormat format, const StepGraphs::Options& graphs,

@@ -76,7 +76,7 @@ struct LinetMetrics {
 
 class LinetStep {
  public:
-  // call: of one lane; fields: one a stream. monitor: none, or trained beside.
+  // call: of one lane; fields: one per stream. monitor: none, or trained beside.
   LinetStep(linet::Linet& net, linet::StreamMonitor* monitor, data::GatherCall call,
             const std::vector<size_t>& fields, const LinetStepOptions& options);
 

@@ -1,4 +1,4 @@
-// Loss scales for fp16, one a lane: losses are multiplied before the backward pass, so that small gradients
+// Loss scales for fp16, one per lane: losses are multiplied before the backward pass, so that small gradients
 // do not vanish, and gradients divided after it (Micikevicius et al., arXiv 1710.03740).
 //
 // Kept true: every decision is made on the device; a lane's scale depends on that lane alone; scales are

@@ -24,7 +24,7 @@ void check(const Picture& picture) {
   int64_t size_bytes = 0;
   if (__builtin_mul_overflow(picture.width * picture.channels, picture.height, &size_bytes) ||
       static_cast<uint64_t>(size_bytes) != picture.bytes.size())
-    fail("a picture of {} x {} pixels with {} channels came with {} bytes: want one a pixel and channel",
+    fail("a picture of {} x {} pixels with {} channels came with {} bytes: want one per pixel and channel",
          picture.width, picture.height, picture.channels, picture.bytes.size());
 }
 

@@ -29,10 +29,15 @@ std::map<std::string, at::Tensor> weights_after(PopulationConfig options, int64_
 }
 
 TEST(Steps, OfThreeOrSevenBatchesGiveTheSameWeights) {
-  for (const RateCurve schedule :
-       {RateCurve::kLinear, RateCurve::kCosine, RateCurve::kConstant, RateCurve::kStep}) {
+  for (const auto& [schedule, plan] : {std::pair{RateCurve::kLinear, data::PlanKind::kOwn},
+                                       {RateCurve::kCosine, data::PlanKind::kOwn},
+                                       {RateCurve::kConstant, data::PlanKind::kOwn},
+                                       {RateCurve::kStep, data::PlanKind::kOwn},
+                                       {RateCurve::kLinear, data::PlanKind::kSplit}}) {
     PopulationConfig options = small_options(2);
     options.schedule = schedule;
+    options.plan = plan;
+    if (plan == data::PlanKind::kSplit) options.batch /= 2;  // each of the two has half of a pass
     const auto threes = weights_after(options, 3, 7);
     expect_same_lane(threes, weights_after(options, 7, 3), "7 batches a step");
     expect_same_lane(threes, weights_after(options, 21, 1), "one step");
