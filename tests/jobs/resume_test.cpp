@@ -174,6 +174,7 @@ std::vector<Job> all_jobs() {
   PopulationConfig in_steps = small_population_job();
   in_steps.batches_per_step = 4;
   in_steps.seed_warm_up = 5;
+  in_steps.seed_schedule = RateCurve::kLinear;
   PopulationConfig fixed = small_population_job(), replayed = small_population_job();
   fixed.controller = "static:" + small_recording();
   replayed.controller = "replay:" + small_recording();

@@ -1,7 +1,11 @@
 // Flags of growth: how many networks, of which host, and what seeds may do in them.
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include "espalier/cli/flags/machine.h"
+#include "espalier/cli/flags/training.h"
 #include "espalier/core/options.h"
 #include "espalier/grow/host/registry.h"
 #include "espalier/train/control/ppo_config.h"
@@ -38,7 +42,7 @@ template <class Visitor>
 void visit_seeds(Visitor&& visitor, train::PopulationConfig& population) {
   auto v = in_group(visitor, kGrowthFlags);
   v({.name = "seed-rate",
-     .help = "what a seed's learning rate is, as a multiple of its host's",
+     .help = "what a seed's learning rate is, as a multiple of its host's (--seed-schedule)",
      .low = 0,
      .high = 1000},
     population.seed_rate);
@@ -47,6 +51,13 @@ void visit_seeds(Visitor&& visitor, train::PopulationConfig& population) {
      .low = 0,
      .high = 1e9},
     population.seed_warm_up);
+  auto names = curve_names<std::optional<train::RateCurve>>();
+  names.insert(names.begin(), {"host", std::nullopt});
+  v({.name = "seed-schedule",
+     .help =
+         "how a seed's rate goes on after its warm-up: with its host's (host), or from the peak in a way of "
+         "its own, as --schedule has them, over the batches that are left when it begins to train"},
+    one_of(population.seed_schedule, std::move(names)));
 }
 
 template <class Visitor>

@@ -1,6 +1,10 @@
 // Flags of training: batches, augmentation, the optimiser.
 #pragma once
 
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "espalier/core/options.h"
 #include "espalier/train/population/config.h"
 
@@ -34,6 +38,15 @@ void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
     population.validation_batch);
 }
 
+// How flags call the ways of a rate after its warm-up.
+template <class Curve>
+std::vector<std::pair<std::string_view, Curve>> curve_names() {
+  return {{"one-cycle", train::RateCurve::kLinear},
+          {"cosine", train::RateCurve::kCosine},
+          {"constant", train::RateCurve::kConstant},
+          {"step", train::RateCurve::kStep}};
+}
+
 // How a rate moves over a run.
 template <class Visitor>
 void visit_schedule(Visitor&& visitor, std::string_view group, train::RateCurve& schedule, double& warm_up) {
@@ -42,10 +55,7 @@ void visit_schedule(Visitor&& visitor, std::string_view group, train::RateCurve&
      .help =
          "how the rate goes on after the warm-up, over all batches: it falls to 0 in a line (one-cycle) or "
          "along a cosine, stays (constant), or falls by 10 at 50 % and again at 75 % of them (step)"},
-    one_of(schedule, {{"one-cycle", train::RateCurve::kLinear},
-                      {"cosine", train::RateCurve::kCosine},
-                      {"constant", train::RateCurve::kConstant},
-                      {"step", train::RateCurve::kStep}}));
+    one_of(schedule, curve_names<train::RateCurve>()));
   v({.name = "warm-up", .help = "share of the run over which the rate rises", .low = 0, .high = 0.99},
     warm_up);
 }

@@ -92,19 +92,17 @@ __global__ void __launch_bounds__(kThreads)
     moves = moves && isfinite(norm) && !(group.frozen != nullptr && group.frozen[live.entry]) &&
             !group.optimizer_frozen[live.entry];
 
-    double share = group.rate_factor;
-    if (group.ages != nullptr) {
-      double& age = group.ages[live.entry * group.age_stride];
-      share = times(fmin(times(age + 0.5, group.rise), 1.0), group.rate_factor);
-      if (moves) age += 1;
-    }
+    const bool falls = group.share.falls;
+    double* const age = group.ages == nullptr ? nullptr : group.ages + live.entry * group.age_stride;
+    const double share = group.share.at(age == nullptr ? 0 : *age, falls ? *lanes.steps_left : 0);
+    if (age != nullptr && moves) *age += 1;
+    const W* const rates = static_cast<const W*>(falls ? lanes.peak_rates : lanes.rates);
     W factor = 1;
     if (lanes.clip_norm > 0) {
       factor = static_cast<W>(lanes.clip_norm) / plus(norm, static_cast<W>(1e-6));
       if (factor > W(1)) factor = 1;
     }
-    verdicts[i] = {.rate = static_cast<double>(
-                       times(static_cast<const W*>(lanes.rates)[live.lane], static_cast<W>(share))),
+    verdicts[i] = {.rate = static_cast<double>(times(rates[live.lane], static_cast<W>(share))),
                    .factor = static_cast<double>(factor),
                    .unscale = static_cast<double>(unscale_of<W>(lanes, live.lane)),
                    .moves = moves};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "espalier/lanes/kernel.h"
+#include "espalier/lanes/optim/rate_curve.h"
 
 namespace espalier::lanes {
 
@@ -30,12 +31,11 @@ struct GroupParameter {
 struct GroupFacts {
   const bool* frozen = nullptr;            // [E]; null: none is
   const bool* optimizer_frozen = nullptr;  // [E]
-  double* ages = nullptr;                  // [E] f64: steps made; null: rates do not warm up
+  double* ages = nullptr;                  // [E] f64: steps made; null: rates do not depend on them
   int64_t age_stride = 0;
   double momentum = 0;
   double weight_decay = 0;
-  double rate_factor = 1;
-  double rise = 0;          // per step, of a rate that warms up
+  RateShare share;          // of the rates; where it falls, of the peak rates
   double* norms = nullptr;  // [L] f64: the sum that the norms are added to; null: none
   bool nesterov = false;
 };
@@ -69,17 +69,19 @@ struct UpdateLists {
 // none.
 struct UpdateLanes {
   int32_t lanes = 0;
-  const void* losses = nullptr;     // wide
-  const bool* is_active = nullptr;  // lanes that are trained at all
-  const void* rates = nullptr;      // wide
-  const float* scales = nullptr;    // f16: loss scales, powers of two; gradients are divided by them
-  double smallest_scale = 0;        // below which a scale does not fall
-  double clip_norm = 0;             // 0: none
-  double* norms = nullptr;          // f64: += the hosts' gradient norms
-  double* largest_norms = nullptr;  // f64: max=
-  double* non_finite = nullptr;     // f64: += 1 where a lane that is trained could not be
-  double* skipped = nullptr;        // f64, f16: += 1 where the scale is to be lowered first
-  bool* is_whole = nullptr;         // f16: false where gradients overflowed
+  const void* losses = nullptr;        // wide
+  const bool* is_active = nullptr;     // lanes that are trained at all
+  const void* rates = nullptr;         // wide
+  const void* peak_rates = nullptr;    // wide; null where no group's rates fall with its age
+  const double* steps_left = nullptr;  // [1] f64; the same
+  const float* scales = nullptr;       // f16: loss scales, powers of two; gradients are divided by them
+  double smallest_scale = 0;           // below which a scale does not fall
+  double clip_norm = 0;                // 0: none
+  double* norms = nullptr;             // f64: += the hosts' gradient norms
+  double* largest_norms = nullptr;     // f64: max=
+  double* non_finite = nullptr;        // f64: += 1 where a lane that is trained could not be
+  double* skipped = nullptr;           // f64, f16: += 1 where the scale is to be lowered first
+  bool* is_whole = nullptr;            // f16: false where gradients overflowed
 };
 
 // What the verdict leaves to the update, per live entry.

@@ -94,8 +94,7 @@ GroupFacts facts_of(const UpdatedGroup& group) {
   GroupFacts facts{.optimizer_frozen = group.optimizer->frozen.const_data_ptr<bool>(),
                    .momentum = options.momentum,
                    .weight_decay = options.weight_decay,
-                   .rate_factor = options.rate_factor,
-                   .rise = group.optimizer->rise(),
+                   .share = group.optimizer->share(),
                    .nesterov = options.nesterov};
   if (group.frozen.defined()) facts.frozen = group.frozen.const_data_ptr<bool>();
   if (group.norms.defined()) facts.norms = group.norms.data_ptr<double>();
@@ -209,18 +208,24 @@ void GroupUpdate::check_inputs(const UpdateInputs& inputs) const {
   TORCH_CHECK(!groups_.empty(), "GroupUpdate: run: want groups before it, by set_groups()");
   const at::Tensor& any = groups_[0].parameters[0]->value();
   const int64_t lanes = any.size(0);
-  const auto check_one = [&](const at::Tensor& given, at::ScalarType type, const char* name) {
-    TORCH_CHECK(
-        given.defined() && given.dim() == 1 && given.size(0) == lanes && given.scalar_type() == type &&
-            given.device() == any.device() && (any.is_cpu() || given.is_contiguous()),
-        "GroupUpdate: ", name, ": want [", any.size(0), "] ", type, " on ", any.device(), ", dense, got ",
-        given.defined() ? given.toString() : "none", " ", given.defined() ? given.sizes() : at::IntArrayRef{},
-        " on ", given.defined() ? given.device() : any.device());
+  const auto check_one = [&](const at::Tensor& given, int64_t size, at::ScalarType type, const char* name) {
+    TORCH_CHECK(given.defined() && given.dim() == 1 && given.size(0) == size && given.scalar_type() == type &&
+                    given.device() == any.device() && (any.is_cpu() || given.is_contiguous()),
+                "GroupUpdate: ", name, ": want [", size, "] ", type, " on ", any.device(), ", dense, got ",
+                given.defined() ? given.toString() : "none", " ",
+                given.defined() ? given.sizes() : at::IntArrayRef{}, " on ",
+                given.defined() ? given.device() : any.device());
   };
-  check_one(inputs.losses, any.scalar_type(), "losses");
-  check_one(inputs.is_active, at::kBool, "is_active");
-  check_one(inputs.rates, any.scalar_type(), "rates");
-  if (inputs.scales.defined()) check_one(inputs.scales, at::kFloat, "scales");
+  check_one(inputs.losses, lanes, any.scalar_type(), "losses");
+  check_one(inputs.is_active, lanes, at::kBool, "is_active");
+  check_one(inputs.rates, lanes, any.scalar_type(), "rates");
+  if (inputs.scales.defined()) check_one(inputs.scales, lanes, at::kFloat, "scales");
+  for (const UpdatedGroup& group : groups_) {
+    if (!group.optimizer->share().falls) continue;
+    check_one(inputs.peak_rates, lanes, any.scalar_type(), "peak_rates");
+    check_one(inputs.steps_left, 1, at::kDouble, "steps_left");
+    break;
+  }
 }
 
 void GroupUpdate::set_groups(std::vector<UpdatedGroup> groups) {
@@ -248,6 +253,10 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
                       .norms = sums.norms.data_ptr<double>(),
                       .largest_norms = sums.largest_norms.data_ptr<double>(),
                       .non_finite = sums.non_finite.data_ptr<double>()};
+    if (inputs.peak_rates.defined()) {
+      lanes.peak_rates = inputs.peak_rates.const_data_ptr();
+      lanes.steps_left = inputs.steps_left.const_data_ptr<double>();
+    }
     if (inputs.scales.defined()) {
       lanes.scales = inputs.scales.const_data_ptr<float>();
       lanes.skipped = sums.skipped.data_ptr<double>();
@@ -282,7 +291,9 @@ void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums
     const at::Tensor norms = lane_gradient_norms(group.parameters);  // [E]
     if (inputs.clip_norm > 0) clip_lane_gradients_(group.parameters, norms, inputs.clip_norm);
     const at::Tensor has_gradients = at::isfinite(norms);
-    group.optimizer->learning_rates.copy_(inputs.rates.index_select(0, lanes));
+    const bool falls = group.optimizer->share().falls;
+    if (falls) group.optimizer->steps_left = inputs.steps_left;
+    group.optimizer->learning_rates.copy_((falls ? inputs.peak_rates : inputs.rates).index_select(0, lanes));
     if (is_host) {
       sums.norms.add_(norms);
       sums.largest_norms.copy_(at::maximum(sums.largest_norms, norms.to(at::kDouble)));

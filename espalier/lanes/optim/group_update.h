@@ -30,9 +30,12 @@ struct UpdatedGroup {
 
 // What a step says of its lanes; [L] each.
 struct UpdateInputs {
-  at::Tensor losses;          // master type, not scaled
-  at::Tensor is_active;       // bool: lanes that are trained at all
-  at::Tensor rates;           // master type
+  at::Tensor losses;     // master type, not scaled
+  at::Tensor is_active;  // bool: lanes that are trained at all
+  at::Tensor rates;      // master type
+  // For groups whose rates fall with the age of an entry; else undefined.
+  at::Tensor peak_rates;      // master type: what these fall from
+  at::Tensor steps_left;      // [1] f64: from this step on
   at::Tensor scales;          // f32: f16's loss scales, by which gradients are divided; undefined: none
   double smallest_scale = 0;  // below which a scale does not fall
   double clip_norm = 0;       // for a lane's host, and for each entry of the other groups; 0: none

@@ -95,7 +95,16 @@ LaneSGD::LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& o
               "LaneSGD: rate_factor, warm_up_steps: want at least 0, got ", options.rate_factor, ", ",
               options.warm_up_steps);
   if (options.momentum > 0) momenta_ = add_parameter_state(0);
-  if (options.warm_up_steps > 0) ages_ = add_lane_state(0);
+  if (share().takes_age()) ages_ = add_lane_state(0);
+}
+
+RateShare LaneSGD::share() const {
+  const auto warm_up = static_cast<double>(options_.warm_up_steps);
+  return {.factor = options_.rate_factor,
+          .warm_up = warm_up,
+          .rise = warm_up > 0 ? 1 / warm_up : 0,
+          .falls = options_.curve.has_value(),
+          .curve = options_.curve.value_or(RateCurve::kConstant)};
 }
 
 at::Tensor LaneSGD::momentum(size_t parameter) const {
@@ -103,20 +112,24 @@ at::Tensor LaneSGD::momentum(size_t parameter) const {
 }
 
 at::Tensor LaneSGD::ages() const {
-  return options_.warm_up_steps > 0 ? state_at(ages_) : at::Tensor();
+  return share().takes_age() ? state_at(ages_) : at::Tensor();
 }
 
 void LaneSGD::update(const at::Tensor& apply) {
-  const double rise = this->rise();
+  const RateShare share = this->share();
+  TORCH_CHECK(!share.falls || (steps_left.defined() && steps_left.scalar_type() == at::kDouble &&
+                               steps_left.numel() == 1 && steps_left.device() == apply.device()),
+              "LaneSGD: steps_left: want [1] Double on ", apply.device(), " with a curve, got ",
+              steps_left.defined() ? steps_left.toString() : "none");
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(parameters())) {
     const SgdScalars scalars{.momentum = options_.momentum,
                              .weight_decay = options_.weight_decay,
                              .nesterov = options_.nesterov,
-                             .rate_factor = options_.rate_factor,
-                             .rise = rise};
+                             .share = share};
     LaneAges ages;
-    if (rise > 0) ages = {state_at(ages_).const_data_ptr<double>(), state_at(ages_).stride(0)};
+    if (share.takes_age()) ages = {state_at(ages_).const_data_ptr<double>(), state_at(ages_).stride(0)};
+    if (share.falls) ages.steps_left = steps_left.const_data_ptr<double>();
     const auto stream = stream_of(apply);
     for_tables(
         parameters(),
@@ -127,14 +140,19 @@ void LaneSGD::update(const at::Tensor& apply) {
           C10_CUDA_CHECK(launch_sgd(table, scalars, apply.const_data_ptr<bool>(),
                                     learning_rates.const_data_ptr(), ages, stream));
         });
-    if (rise > 0) state_at(ages_).add_(apply);
+    if (share.takes_age()) state_at(ages_).add_(apply);
     return;
   }
 #endif
   at::Tensor rates = learning_rates;  // [L]
-  if (rise > 0) {
-    const at::Tensor shares = ((state_at(ages_) + 0.5) * rise).clamp_max(1) * options_.rate_factor;
-    rates = rates * shares.to(rates.scalar_type());
+  if (share.takes_age()) {
+    const at::Tensor shares = state_at(ages_).cpu().clone();  // [L] f64
+    const double left = share.falls ? steps_left.item<double>() : 0;
+    for (int64_t lane = 0; lane < shares.size(0); ++lane) {
+      double& each = shares.mutable_data_ptr<double>()[lane * shares.stride(0)];
+      each = share.at(each, left);
+    }
+    rates = rates * shares.to(rates.options());
     state_at(ages_).add_(apply);
   } else if (options_.rate_factor != 1) {
     rates = rates * options_.rate_factor;

@@ -11,8 +11,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
+#include "espalier/lanes/optim/rate_curve.h"
 #include "espalier/lanes/parameter.h"
 
 namespace espalier::lanes {
@@ -75,6 +77,9 @@ struct LaneSgdOptions {
   // Steps over which a lane's rate rises, from the first that it makes or makes after a reset: step k, from
   // 0, has min(1, (k + 0.5) / warm_up_steps) of it. 0: none.
   int64_t warm_up_steps = 0;
+  // Along which a lane's rate falls, over the steps that it made and those that are left to it: so over all
+  // that were left when it made its first. None: the rate is as it is given.
+  std::optional<RateCurve> curve = {};
 };
 
 class LaneSGD final : public LaneOptimizer {
@@ -82,19 +87,19 @@ class LaneSGD final : public LaneOptimizer {
   LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& options);
 
   const LaneSgdOptions& options() const { return options_; }
-  // What a rate that warms up rises by in a step; 0 without a warm-up.
-  double rise() const {
-    return options_.warm_up_steps > 0 ? 1 / static_cast<double>(options_.warm_up_steps) : 0;
-  }
+  RateShare share() const;                      // what rates are multiplied with
   at::Tensor momentum(size_t parameter) const;  // [L,...]; undefined without
-  at::Tensor ages() const;                      // [L] f64: steps made; undefined without a warm-up
+  at::Tensor ages() const;  // [L] f64: steps made; undefined where rates do not depend on them
+
+  // [1] f64, where rates fall along a curve: from the step that comes on. Whoever knows sets it.
+  at::Tensor steps_left;
 
  private:
   void update(const at::Tensor& apply) override;
 
   LaneSgdOptions options_;
   size_t momenta_ = 0;  // place of P x [L,...]; unused without momentum
-  size_t ages_ = 0;     // place of [L] f64: steps made; unused without a warm-up
+  size_t ages_ = 0;     // place of [L] f64: steps made; unused where rates do not depend on them
 };
 
 struct LaneAdamWOptions {

@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(kThreads)
 // The lane's rate, as a share that depends on the steps it made.
 template <class W>
 __device__ inline W rate_of(W rate, const SgdScalars& scalars, LaneAges ages, int lane) {
-  const double share =
-      ages.first == nullptr ? 1 : fmin(times(ages.first[lane * ages.stride] + 0.5, scalars.rise), 1.0);
-  return times(rate, static_cast<W>(times(share, scalars.rate_factor)));
+  const double age = ages.first == nullptr ? 0 : ages.first[lane * ages.stride];
+  const double left = ages.steps_left == nullptr ? 0 : *ages.steps_left;
+  return times(rate, static_cast<W>(scalars.share.at(age, left)));
 }
 
 template <class W>

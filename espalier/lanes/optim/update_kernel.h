@@ -4,6 +4,7 @@
 #pragma once
 
 #include "espalier/lanes/kernel.h"
+#include "espalier/lanes/optim/rate_curve.h"
 
 namespace espalier::lanes {
 
@@ -46,13 +47,13 @@ struct SgdScalars {
   double momentum = 0;
   double weight_decay = 0;
   bool nesterov = false;
-  double rate_factor = 1;
-  double rise = 0;  // per step, of a rate that warms up; 0: it does not
+  RateShare share;
 };
-// Steps made so far, one per lane; null where rates do not warm up.
+// Steps made so far, one per lane; null where rates do not depend on them.
 struct LaneAges {
   const double* first = nullptr;
-  int64_t stride = 0;  // from a lane to the next
+  int64_t stride = 0;                  // from a lane to the next
+  const double* steps_left = nullptr;  // [1]; null where rates do not fall with age
 };
 // apply: [L] bool; rates: [L] wide; ages: [L] f64.
 cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply,

@@ -223,7 +223,7 @@ class PopulationWalk {
   GroupBytes seed_group(size_t slot, int32_t kind) const {
     GroupBytes bytes = group(seed_shapes(slot, kind));
     bytes.optimizer += lanes_ * (kMaster + 1);
-    if (needs_.options.seed_warm_up > 0) {  // the ages of both
+    if (needs_.options.seed_warm_up > 0 || needs_.options.seed_schedule) {  // the ages of both
       constexpr int64_t kAge = 8;
       bytes.optimizer += 2 * stacked_bytes(lanes_, {1}, kAge);
       bytes.in_snapshot += 2 * snapshot_bytes(kAge);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,9 @@ struct PopulationConfig : JobConfig {
   double warm_up = 0.2;        // share of the run over which the rate rises
   double seed_rate = 1;        // what a seed's rate is, as a multiple of its host's
   int64_t seed_warm_up = 100;  // batches over which a new seed's rate rises; 0: none
-  double momentum = 0.9;       // for SGD, Nesterov's; 0: none
+  // How a seed's rate goes on after it, over the batches that are left when it begins; none: as its host's.
+  std::optional<RateCurve> seed_schedule = {};
+  double momentum = 0.9;  // for SGD, Nesterov's; 0: none
   double weight_decay = 5e-4;
   double label_smoothing = 0;
   bool sync_norm = false;  // ranks that share batches: batch statistics are of the whole batch, not of a part

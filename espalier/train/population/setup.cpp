@@ -104,6 +104,7 @@ TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_p
   lanes::LaneSgdOptions seeds = hosts;
   seeds.rate_factor = options.seed_rate;
   seeds.warm_up_steps = options.seed_warm_up;
+  seeds.curve = options.seed_schedule;
   return {.optimizer = hosts,
           .seeds = seeds,
           .schedule = options.schedule,

@@ -5,20 +5,16 @@
 #include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "espalier/core/error.h"
 
 namespace espalier::train {
-namespace {
 
-// Shares of the run at which kStep falls, and what the rate falls to, each a tenth of the one before: He et
-// al., arXiv 1512.03385, on CIFAR-10, at 32,000 and 48,000 of 64,000 batches.
-constexpr double kFirstFall = 0.5, kSecondFall = 0.75;
-constexpr double kAfterFirst = 0.1, kAfterSecond = 0.01;
-
-}  // namespace
+using lanes::kAfterFirst;
+using lanes::kAfterSecond;
+using lanes::kFirstFall;
+using lanes::kSecondFall;
 
 RateSchedule::RateSchedule(RateCurve curve, int64_t num_steps, double warm_up)
     : curve_(curve), num_steps_(static_cast<double>(num_steps)), warm_up_(warm_up) {
@@ -33,22 +29,7 @@ RateSchedule::RateSchedule(RateCurve curve, int64_t num_steps, double warm_up)
 double RateSchedule::at(int64_t step) const {
   const double middle = static_cast<double>(step) + 0.5;
   const double risen = rise_ > 0 ? middle * rise_ : 1;
-  switch (curve_) {
-    case RateCurve::kLinear:
-      return std::min(risen, (num_steps_ - middle) * fall_);
-    case RateCurve::kCosine:
-      return std::min(
-          risen, 0.5 + 0.5 * std::cos(std::clamp((middle - warm_up_) * fall_, 0.0, 1.0) * std::numbers::pi));
-    case RateCurve::kConstant:
-      return std::min(risen, 1.0);
-    case RateCurve::kStep: {
-      const double stands = middle < kFirstFall * num_steps_    ? 1
-                            : middle < kSecondFall * num_steps_ ? kAfterFirst
-                                                                : kAfterSecond;
-      return std::min(risen, stands);
-    }
-  }
-  return 1;
+  return std::min(risen, lanes::share_left(curve_, middle, warm_up_, num_steps_));
 }
 
 at::Tensor RateSchedule::at(const at::Tensor& step) const {

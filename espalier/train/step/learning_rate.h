@@ -11,9 +11,11 @@
 
 #include <cstdint>
 
+#include "espalier/lanes/optim/rate_curve.h"
+
 namespace espalier::train {
 
-enum class RateCurve : uint8_t { kLinear, kCosine, kConstant, kStep };
+using lanes::RateCurve;
 
 class RateSchedule {
  public:
@@ -22,6 +24,8 @@ class RateSchedule {
   static RateSchedule one_cycle(int64_t num_steps) {
     return {RateCurve::kLinear, num_steps, 0.2 * static_cast<double>(num_steps)};
   }
+
+  int64_t num_steps() const { return static_cast<int64_t>(num_steps_); }
 
   // The share of the peak rate, in (0, 1], in the middle of a step that counts from 0.
   double at(int64_t step) const;

@@ -164,6 +164,10 @@ void TrainStep::update(const at::Tensor& losses) {
   at::mul_out(rates, peak_rates_, schedule_.at(step_));
   lanes::UpdateInputs inputs{
       .losses = losses, .is_active = is_active_, .rates = rates, .clip_norm = options_.clip_norm};
+  if (options_.seeds.curve) {
+    inputs.peak_rates = peak_rates_;
+    inputs.steps_left = static_cast<double>(schedule_.num_steps()) - step_;
+  }
   if (loss_scale_) {
     inputs.scales = loss_scale_->scales();
     inputs.smallest_scale = LossScale::kSmallest;

@@ -45,7 +45,9 @@ namespace espalier::train {
 // the rate that the schedule has there: neither depends on how the run is cut into epochs.
 struct TrainStepOptions {
   lanes::LaneSgdOptions optimizer;  // for hosts; learning_rate: the peak
-  lanes::LaneSgdOptions seeds;      // learning_rate: its own is not read, a seed has its lane's
+  // learning_rate: its own is not read, a seed has its lane's; curve: from its peak, over the batches that a
+  // seed has, else with its lane's schedule.
+  lanes::LaneSgdOptions seeds;
   RateCurve schedule = RateCurve::kLinear;
   double warm_up = 0.2;  // share of the run
   int64_t batches_per_epoch = 1;

@@ -147,6 +147,24 @@ TEST(GroupUpdateCuda, MovesWithoutMomentumAndDecayAsTorchDoesBitForBit) {
   pair.expect_same_sums("plain SGD");
 }
 
+TEST(GroupUpdateCuda, LetsRatesFallWithAgeAsTorchDoesBitForBit) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const RateCurve curve :
+       {RateCurve::kLinear, RateCurve::kCosine, RateCurve::kConstant, RateCurve::kStep})
+    for (const int64_t warm_up : {0, 5}) {
+      Pair pair({.shapes = odd_shapes(3),
+                 .compute = at::kBFloat16,
+                 .device = at::kCUDA,
+                 .sgd = {.momentum = 0.9, .nesterov = true, .warm_up_steps = warm_up, .curve = curve}});
+      for (int step = 0; step < 8; ++step)
+        pair.step(step, [&](Networks& each) {
+          each.set_steps_left(8 - step);
+          trouble(each, step);
+        });
+      pair.expect_same_networks(fmt::format("curve {}, warm-up {}", static_cast<int>(curve), warm_up));
+    }
+}
+
 TEST(GroupUpdateCuda, DividesByLossScalesAsTorchDoesBitForBit) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   for (const auto type : {at::kFloat, at::kDouble}) {

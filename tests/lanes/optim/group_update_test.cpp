@@ -122,7 +122,10 @@ struct PlainEntry {
     for (const at::Tensor& each : gradients) squares += each.square().sum().item<double>();
     return std::sqrt(squares);
   }
-  void step(const Tensors& gradients, double rate, double clip_norm, const LaneSgdOptions& sgd) {
+  // left: what its curve leaves of the rate.
+  void step(const Tensors& gradients, double rate, double clip_norm, const LaneSgdOptions& sgd,
+            double left = 1) {
+    rate *= left;
     const double factor = clip_norm > 0 ? std::min(1.0, clip_norm / (norm(gradients) + 1e-6)) : 1;
     if (sgd.warm_up_steps > 0) rate *= std::min(1.0, (steps + 0.5) / static_cast<double>(sgd.warm_up_steps));
     for (size_t i = 0; i < values.size(); ++i) {
@@ -175,6 +178,62 @@ TEST(GroupUpdate, ClipsEveryHostAndSeedByItsOwnNorm) {
                 networks.groups[g].parameters[i]->value().detach()[static_cast<int64_t>(e)];
             EXPECT_LE(distance(got, want), 1e-12 * largest(want))
                 << "group " << g << " entry " << e << " parameter " << i;
+          }
+    }
+}
+
+// Entries that begin at different steps and rest in others: the curve is over what they made and what is
+// left.
+TEST(GroupUpdate, LetsRatesFallFromThePeakByTheAgeOfAnEntry) {
+  constexpr int kSteps = 24;
+  const auto share_of = [](RateCurve curve, double middle, double warm_up, double life) {
+    if (curve == RateCurve::kStep) return middle < life / 2 ? 1 : middle < 0.75 * life ? 0.1 : 0.01;
+    const double way = life > warm_up ? std::max(0.0, (middle - warm_up) / (life - warm_up)) : 0;
+    if (curve == RateCurve::kLinear) return 1 - way;
+    return curve == RateCurve::kCosine ? (1 + std::cos(M_PI * way)) / 2 : 1;
+  };
+  for (const RateCurve curve :
+       {RateCurve::kLinear, RateCurve::kCosine, RateCurve::kConstant, RateCurve::kStep})
+    for (const int64_t warm_up : {0, 6}) {
+      NetworkOptions setup{.shapes = some_shapes(), .type = at::kDouble, .compute = at::kDouble};
+      setup.sgd.warm_up_steps = warm_up;
+      setup.sgd.curve = curve;
+      Networks networks(setup);
+      const auto is_resting = [](size_t group, int64_t entry, int step) {
+        return group > 0 &&
+               (step < 7 * entry || (entry == 2 && step % 3 == 0));  // the last begins at step 21
+      };
+      std::vector<std::vector<PlainEntry>> plain(networks.groups.size());
+      for (size_t g = 0; g < plain.size(); ++g)
+        for (int64_t e = 0; e < std::ssize(networks.groups[g].lanes); ++e)
+          plain[g].emplace_back(networks, g, e);
+      for (int step = 0; step < kSteps; ++step) {
+        networks.draw_gradients(step);
+        networks.set_steps_left(kSteps - step);
+        for (size_t g = 0; g < plain.size(); ++g)
+          for (int64_t e = 0; e < std::ssize(plain[g]); ++e) {
+            PlainEntry& entry = plain[g][static_cast<size_t>(e)];
+            const int64_t lane = networks.groups[g].lanes[static_cast<size_t>(e)];
+            if (g > 0) networks.groups[g].frozen[e] = is_resting(g, e, step);
+            if (lane < 0 || is_resting(g, e, step)) continue;
+            Tensors gradients;
+            for (const LaneParameter* parameter : networks.groups[g].parameters)
+              gradients.push_back(parameter->gradient()[e].clone());
+            entry.step(gradients, networks.inputs.peak_rates[lane].item<double>(), 0, setup.sgd,
+                       share_of(curve, entry.steps + 0.5, static_cast<double>(warm_up),
+                                entry.steps + kSteps - step));
+          }
+        networks.run();
+      }
+      for (size_t g = 0; g < plain.size(); ++g)
+        for (size_t e = 0; e < plain[g].size(); ++e)
+          for (size_t i = 0; i < plain[g][e].values.size(); ++i) {
+            const at::Tensor& want = plain[g][e].values[i];
+            const at::Tensor got =
+                networks.groups[g].parameters[i]->value().detach()[static_cast<int64_t>(e)];
+            EXPECT_LE(distance(got, want), 1e-12 * largest(want))
+                << "curve " << static_cast<int>(curve) << ", warm-up " << warm_up << ", group " << g
+                << " entry " << e << " parameter " << i;
           }
     }
 }
@@ -324,6 +383,14 @@ TEST(GroupUpdate, NamesTheArgumentThatItRefuses) {
   refuses([](Groups& groups) { groups[0].lanes[3] = -1; }, {"groups[0].lanes[3]", "own number", "got -1"});
   refuses([](Groups& groups) { groups[2].lanes[0] = 4; }, {"groups[2].lanes[0]", "a lane or -1", "got 4"});
   refuses([](Groups& groups) { groups[2].lanes[0] = -2; }, {"groups[2].lanes[0]", "a lane or -1", "got -2"});
+
+  NetworkOptions setup{.shapes = some_shapes()};
+  setup.sgd.curve = RateCurve::kLinear;
+  Networks falling(setup);
+  falling.inputs.steps_left = at::ones({2}, at::kDouble);
+  EXPECT_ERROR(falling.run(), c10::Error, "steps_left", "[1]", "[2]");
+  falling.inputs.peak_rates = at::Tensor();
+  EXPECT_ERROR(falling.run(), c10::Error, "peak_rates", "[4]", "none");
 }
 
 }  // namespace

@@ -13,11 +13,13 @@ namespace {
 
 using testing::Tensors;
 
-enum class Kind { kPlain, kMomentum, kNesterov, kWarmed, kAdamW };
-constexpr Kind kAllKinds[] = {Kind::kPlain, Kind::kMomentum, Kind::kNesterov, Kind::kWarmed, Kind::kAdamW};
+enum class Kind { kPlain, kMomentum, kNesterov, kWarmed, kFalling, kAdamW };
+constexpr Kind kAllKinds[] = {Kind::kPlain,  Kind::kMomentum, Kind::kNesterov,
+                              Kind::kWarmed, Kind::kFalling,  Kind::kAdamW};
 constexpr int kSteps = 10;
 constexpr int kWarmUpSteps = 6;
 constexpr double kRateFactor = 0.75;
+constexpr double kStepsLeft = 5;  // after any number of steps, as they are never told otherwise
 constexpr double kRates[] = {0.1, 0.03, 0.2, 0.01, 0.05};
 
 std::unique_ptr<LaneOptimizer> make(Kind kind, const std::vector<LaneParameter*>& parameters) {
@@ -29,11 +31,16 @@ std::unique_ptr<LaneOptimizer> make(Kind kind, const std::vector<LaneParameter*>
     options.rate_factor = kRateFactor;
     options.warm_up_steps = kWarmUpSteps;
   }
-  return std::make_unique<LaneSGD>(parameters, options);
+  if (kind == Kind::kFalling) options.curve = RateCurve::kLinear;
+  auto made = std::make_unique<LaneSGD>(parameters, options);
+  if (kind == Kind::kFalling)
+    made->steps_left = at::full({1}, kStepsLeft, parameters[0]->value().options().dtype(at::kDouble));
+  return made;
 }
 
 // What a rate is multiplied with in a step that counts from 0.
 double share_of(Kind kind, int step) {
+  if (kind == Kind::kFalling) return 1 - (step + 0.5) / (step + kStepsLeft);
   return kind == Kind::kWarmed ? kRateFactor * std::min(1.0, (step + 0.5) / kWarmUpSteps) : 1;
 }
 
@@ -335,6 +342,7 @@ TEST(LaneOptim, NamesTheArgumentThatItRefuses) {
   EXPECT_ERROR(LaneSGD({&two}, {.nesterov = true}), c10::Error, "nesterov");
   LaneSGD optimiser({&two}, {});
   EXPECT_ERROR(optimiser.step(at::ones({3}, at::kBool)), c10::Error, "lanes", "[2]", "[3]");
+  EXPECT_ERROR(LaneSGD({&two}, {.curve = RateCurve::kStep}).step(), c10::Error, "steps_left", "[1]", "none");
 }
 
 TEST(LaneGradients, EqualTorchsNormsAndClipping) {

@@ -73,7 +73,15 @@ struct Networks {
     inputs = {.losses = at::ones({lanes}, options),
               .is_active = at::ones({lanes}, options.dtype(at::kBool)),
               .rates = (at::arange(lanes, doubles) * 0.03 + 0.02).to(setup.type)};
+    if (setup.sgd.curve) {
+      inputs.peak_rates = inputs.rates * 2;
+      set_steps_left(1);
+    }
     update.set_groups(groups);
+  }
+
+  void set_steps_left(double steps) {
+    inputs.steps_left = at::full({1}, steps, at::TensorOptions(at::kDouble).device(setup.device));
   }
 
   int64_t num_lanes() const { return std::ssize(setup.shapes[0].lanes); }
@@ -105,7 +113,7 @@ struct Networks {
       all.push_back(own.parameters[i]->compute()[entry].clone());
       if (setup.sgd.momentum > 0) all.push_back(own.optimizer->momentum(i)[entry].clone());
     }
-    if (setup.sgd.warm_up_steps > 0) all.push_back(own.optimizer->ages()[entry].clone());
+    if (own.optimizer->ages().defined()) all.push_back(own.optimizer->ages()[entry].clone());
     return all;
   }
   // By group and entry.

@@ -2,6 +2,9 @@
 // age.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "espalier/grow/blend/ramp.h"
 #include "tests/train/population/small_population.h"
 
@@ -43,6 +46,37 @@ TEST(Steps, OfThreeOrSevenBatchesGiveTheSameWeights) {
     expect_same_lane(threes, weights_after(options, 21, 1), "one step");
     EXPECT_FALSE(at::equal(threes.at("host.classifier.weight"),
                            weights_after(options, 3, 6).at("host.classifier.weight")));
+  }
+}
+
+// Every lane begins with a seed that takes part, so nothing but the batches that were done may tell.
+TEST(Steps, OfThreeOrSevenBatchesGiveTheSameSeedsWhateverTheirSchedule) {
+  const auto grown_after = [](std::optional<RateCurve> seed_schedule, int64_t batches_per_step,
+                              int64_t steps) {
+    PopulationConfig options = small_options(2);
+    options.seed_schedule = seed_schedule;
+    options.seed_warm_up = 4;
+    options.batches_per_step = batches_per_step;
+    options.epochs = steps;
+    testing::OneShard trainer(options, small_setup(options));
+    std::vector<SlotState> slots(static_cast<size_t>(trainer.population().num_slots()));
+    slots[1] = {.stage = SeedStage::kFossilized,
+                .blueprint = kConvLight,
+                .amplitude = 1,
+                .target = 1,
+                .num_seeds = 1};
+    trainer.shard().begin_with({slots, slots});
+    for (int64_t step = 0; step < steps; ++step) trainer.train_epoch();
+    return copy_of_lane(trainer, 1);
+  };
+  const auto host = grown_after({}, 3, 7);
+  const std::string weight = "r0c1.conv_light.norm.weight";
+  for (const RateCurve curve :
+       {RateCurve::kLinear, RateCurve::kCosine, RateCurve::kConstant, RateCurve::kStep}) {
+    const auto threes = grown_after(curve, 3, 7);
+    expect_same_lane(threes, grown_after(curve, 7, 3), "7 batches a step");
+    expect_same_lane(threes, grown_after(curve, 21, 1), "one step");
+    EXPECT_FALSE(at::equal(threes.at(weight), host.at(weight))) << "as with the host's schedule";
   }
 }
 
@@ -144,6 +178,65 @@ TEST(Steps, TrainASeedAtItsOwnRate) {
   for (const auto* other : {&faster, &warmed, &still})
     lanes::testing::expect_same_bits(other->at("host.classifier.weight"), plain.at("host.classifier.weight"),
                                      "the host's");
+}
+
+// The rates of the host and of a seed that is planted three batches before the end of a run of eight, with a
+// warm-up of one batch, as shares of the peak: batch by batch.
+std::vector<std::pair<double, double>> late_rates(std::optional<RateCurve> seed_schedule,
+                                                  RateCurve schedule = RateCurve::kLinear) {
+  PopulationConfig options = small_options(2);
+  options.batches_per_step = 1;
+  options.momentum = 0;
+  options.weight_decay = 0;
+  options.clip = 0;
+  options.schedule = schedule;
+  options.warm_up = 0;
+  options.seed_warm_up = 1;
+  options.seed_schedule = seed_schedule;
+  const auto controller = std::make_shared<ScriptedController>();
+  controller->script[{1, 5}] = germinate(0, kConvLight);  // GERMINATED in step 5, TRAINING from the sixth on
+  testing::OneShard trainer(options, small_setup(options, controller));
+  std::vector<std::pair<double, double>> rates;
+  for (int step = 1; step <= 8; ++step) {
+    std::map<std::string, at::Tensor> before = copy_of_lane(trainer, 1);
+    trainer.train_epoch();
+    // Plain SGD: what moved, by the gradient that moved it.
+    const auto rate_of = [&](const OptimizedGroup& group, size_t entry) {
+      for (const lanes::NamedParameter& named : group.group.parameters) {
+        const at::Tensor gradient = named.parameter->gradient()[static_cast<int64_t>(entry)];
+        if (gradient.abs().max().item<double>() == 0) continue;
+        const auto old = before.find(group.group.name + "." + named.name);
+        const at::Tensor was = old != before.end() ? old->second : at::zeros_like(gradient);
+        const at::Tensor moved = was - named.parameter->value().detach()[static_cast<int64_t>(entry)];
+        return (moved * gradient).sum().item<double>() / gradient.square().sum().item<double>();
+      }
+      return 0.0;
+    };
+    if (step < 6) continue;
+    const auto& groups = trainer.step().optimizers().groups();
+    const auto& entries = groups.at(1).group.entry_lanes;
+    const auto entry = std::ranges::find(entries, 1) - entries.begin();
+    rates.push_back({rate_of(groups.at(0), 1) / options.learning_rate,
+                     rate_of(groups.at(1), static_cast<size_t>(entry)) / options.learning_rate});
+  }
+  return rates;
+}
+
+TEST(Steps, TrainALateSeedFromThePeakWhereItHasAScheduleOfItsOwn) {
+  using Rates = std::vector<double>;
+  const auto expect_rates = [](std::optional<RateCurve> seed_schedule, const Rates& want) {
+    const auto rates = late_rates(seed_schedule);
+    ASSERT_EQ(rates.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(rates[i].first, (2.5 - static_cast<double>(i)) / 8, 1e-4) << "the host's, batch " << i;
+      EXPECT_NEAR(rates[i].second, want[i], 1e-4) << "the seed's, batch " << i;
+    }
+  };
+  expect_rates({}, {0.5 * 2.5 / 8, 1.5 / 8, 0.5 / 8});  // its host's
+  expect_rates(RateCurve::kConstant, {0.5, 1, 1});
+  expect_rates(RateCurve::kLinear, {0.5, 1.5 / 2, 0.5 / 2});
+  expect_rates(RateCurve::kCosine, {0.5, 0.5 + 0.5 * std::cos(M_PI / 4), 0.5 - 0.5 * std::cos(M_PI / 4)});
+  expect_rates(RateCurve::kStep, {0.5, 0.1, 0.01});  // batch 2 of 3 lies at its half
 }
 
 }  // namespace
