@@ -10,7 +10,7 @@ QUIETLY = mkdir -p build && $(1) >build/configure.log 2>&1 || { cat build/config
 help:
 	@echo 'make run         install what is missing, build the program, and show what growing is worth, on the CPU'
 	@echo 'make learn       train a policy on the CPU for a while, and compare it with its opponents on held-out episodes'
-	@echo 'make learn-gpu   the same on a GPU and CIFAR-10, in pieces of 9 minutes: DATA=cifar10:FOLDER SEED=0'
+	@echo 'make learn-gpu   the same on a GPU and CIFAR-10, in pieces of 9 minutes: DATA=cifar10:FOLDER SEED=0; STABILITY=1: at five rates'
 	@echo 'make bench       every workload beside its peers, into bench/results; DOCS=docs/benchmarks.md: and the table there'
 	@echo 'make drills      faults, at length: kills, signals, full disks, damaged files'
 	@echo 'make soak        hours of rounds: memory, descriptors and threads stay flat (SOAK_MINUTES=120)'
@@ -43,7 +43,8 @@ run: program
 	@$(BUILD)/espalier demo
 
 # What growing is worth: a policy learns, then it and its opponents play held-out episodes (scripts/learn-gpu --help). On the CPU in
-# small; on a GPU one seed takes a few calls, each of which goes on: make learn-gpu DATA=cifar10:FOLDER SEED=0
+# small; on a GPU one seed takes a few calls, each of which goes on: make learn-gpu DATA=cifar10:FOLDER SEED=0. STABILITY=1: whether
+# growing leaves any network behind, at five rates.
 LEARN := build/learn
 learn: program
 	@rm -rf $(LEARN)
@@ -51,8 +52,9 @@ learn: program
 
 LEARN_GPU := build/learn-gpu
 SEED := 0
+STABILITY :=
 learn-gpu: program
-	@$(ENV) scripts/learn-gpu $(LEARN_GPU) --seed $(SEED) $(if $(DATA),--data $(DATA))
+	@$(ENV) scripts/learn-gpu $(LEARN_GPU) --seed $(SEED) $(if $(DATA),--data $(DATA)) $(if $(STABILITY),--stability)
 
 # Ours and the peers, as JSON in bench/results and as a table (bench/README.md). BENCH="--rows population --repeats 5": more flags.
 BENCH :=

@@ -230,6 +230,7 @@ class AllBench {
   void measure_growing_row(const GrowingBenchOptions& sizes) {
     GrowingBenchOptions growing = told(sizes);
     growing.precision = options_.precision;
+    growing.model = false;  // it predicts, and measures nothing
     Report report = report_of("growing");
     const GrowingEpochs epochs = measure_growing(growing, results_.rates, report, /*progress=*/{});
     const std::string command = command_of(

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "bench/first_step.h"
+#include "bench/growing_model.h"
 #include "bench/random_images.h"
 #include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
@@ -54,54 +59,77 @@ SlotState state_of(const Seed& seed, int64_t i) {
   return state;
 }
 
-// How often a step reads or writes as many values as the slot has, at least, where every layer is a kernel of
-// its own that reads what it needs once: selecting and blending, then the layers of the blueprint, forward
-// and backward.
-double passes_of(const std::string& blueprint) {
-  constexpr double kJoin = 8, kConv = 6, kNorm = 5;
-  if (blueprint == "norm") return kJoin + kNorm + 4;
-  if (blueprint == "attention") return kJoin + 6;
-  if (blueprint == "depthwise" || blueprint == "bottleneck") return kJoin + 2 * kConv + kNorm + 1;
-  if (blueprint == "conv_heavy") return kJoin + 2 * kConv + 2 * kNorm + 1;
-  return kJoin + kConv + kNorm + 1;
+using LaneStates = std::vector<std::vector<SlotState>>;  // [lanes][slots]
+
+LaneStates states_of(const std::vector<Seed>& seeds, int64_t lanes, int64_t slots) {
+  LaneStates states(static_cast<size_t>(lanes), std::vector<SlotState>(static_cast<size_t>(slots)));
+  for (size_t i = 0; i < seeds.size(); ++i)
+    states[static_cast<size_t>(seeds[i].lane)][seeds[i].slot] = state_of(seeds[i], static_cast<int64_t>(i));
+  return states;
 }
 
-double seeds_floor_us(train::Shard& shard, const std::vector<Seed>& seeds, int64_t batch,
-                      int64_t bytes_a_value, const MachineRates& rates) {
-  double bytes = 0;
+SeedWork total_work(const std::vector<Seed>& seeds, train::Shard& shard, int64_t batch,
+                    int64_t bytes_a_value) {
+  SeedWork all;
+  std::set<std::pair<size_t, int32_t>> stacks;
   for (const Seed& seed : seeds) {
     const grow::SlotSpec& slot = shard.population().slots()[seed.slot];
-    bytes += passes_of(shard.population().blueprints().at(seed.blueprint).name) *
-             static_cast<double>(batch * slot.channels * slot.height * slot.width * bytes_a_value);
+    all += work_of(shard.population().blueprints().at(seed.blueprint).name,
+                   {.channels = slot.channels, .height = slot.height, .width = slot.width}, batch,
+                   bytes_a_value);
+    stacks.insert({seed.slot, seed.blueprint});
   }
-  return rates.floor_us(bytes, 0);
+  all.stacks = static_cast<double>(stacks.size());
+  return all;
 }
 
 struct Times {
   Timing step, validation;
 };
 
-Times time_shard(train::Shard& shard, const GrowingBenchOptions& options, bool is_grown) {
-  const c10::Device device = shard.step().device();
+Timing time_steps(train::Shard& shard, const TimingPlan& plan) {
   train::TrainStep& step = shard.step();
   step.begin_epoch(0);
   int64_t done = 0;
-  const auto one_step = [&] {
+  return time_calls(step.device(), plan, [&] {
     if (done++ % shard.batches_per_epoch() == 0) step.begin_epoch(0);
     step.run();
-  };
+  });
+}
+
+Times time_shard(train::Shard& shard, const GrowingBenchOptions& options, bool is_grown) {
   std::vector<int64_t> slots;  // whose seeds are left out in turn, as decisions want it
   for (int64_t slot = 0; is_grown && slot < shard.population().num_slots(); ++slot)
     if (shard.population().has_stacks(slot)) slots.push_back(slot);
   const TimingPlan steps = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{8, 15, 5};
   const TimingPlan passes = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{3, 7, 1};
   Times times;
-  times.step = time_calls(device, steps, one_step);
-  times.validation = time_calls(device, passes, [&] { shard.validation().pass(slots); });
+  times.step = time_steps(shard, steps);
+  times.validation = time_calls(shard.step().device(), passes, [&] { shard.validation().pass(slots); });
   return times;
 }
 
-using LaneStates = std::vector<std::vector<SlotState>>;  // [lanes][slots]
+// Steps with seeds of one kind each: in one slot of every network, and in every slot of every fourth. So
+// stacks, bytes and products come in ratios that tell their prices apart.
+std::vector<WorkPoint> steps_of_one_kind(const train::ShardSetup& setup, const GrowingBenchOptions& options,
+                                         int64_t bytes_a_value) {
+  const TimingPlan plan = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{4, 5, 3};
+  const int64_t lanes = setup.options.lanes;
+  std::vector<WorkPoint> points;
+  for (int32_t kind = 1;; ++kind)
+    for (const bool is_wide : {false, true}) {
+      train::Shard shard(setup);
+      if (kind == shard.population().blueprints().size()) return points;
+      const int64_t slots = shard.population().num_slots();
+      std::vector<Seed> seeds;
+      for (int64_t lane = 0; lane < lanes; lane += is_wide ? 4 : 1)
+        for (int64_t slot = is_wide ? 0 : kind % slots; slot < (is_wide ? slots : kind % slots + 1); ++slot)
+          seeds.push_back({lane, static_cast<size_t>(slot), kind});
+      shard.begin_with(states_of(seeds, lanes, slots));
+      points.push_back(
+          {total_work(seeds, shard, setup.options.batch, bytes_a_value), time_steps(shard, plan).median_us});
+    }
+}
 
 // What the bench trains, with --smoke in small.
 train::PopulationConfig config_of(const GrowingBenchOptions& options) {
@@ -110,6 +138,38 @@ train::PopulationConfig config_of(const GrowingBenchOptions& options) {
   training.batch = options.bench.smoke ? std::min<int64_t>(options.batch, 8) : options.batch;
   training.precision = options.precision;
   return training;
+}
+
+// The model's row beside the measured one, its line for machines, and its sentence.
+std::string add_prediction(const GrowingModel& model, const SeedWork& work, const Timing& measured,
+                           const std::string& shapes, Report& report) {
+  const double predicted_us = model.at(work);
+  const double error = predicted_us / measured.median_us - 1;
+  const std::string far =
+      fmt::format("{:.1f} % {} what was measured", 100 * std::abs(error), error < 0 ? "below" : "above");
+  report.add({.name = fmt::format("cost model, {:.0f} stacks: a step", work.stacks),
+              .shapes = shapes,
+              .timing = {.median_us = predicted_us, .best_us = predicted_us},
+              .note = "predicted; " + far});
+  report.add_line({{"model", "growing step"},
+                   {"shapes", shapes},
+                   {"bare_us", model.bare_us},
+                   {"stack_us", model.stack_us},
+                   {"byte_us", model.byte_us},
+                   {"flop_us", model.flop_us},
+                   {"mean_error", model.mean_error},
+                   {"largest_error", model.largest_error},
+                   {"stacks", work.stacks},
+                   {"bytes", work.bytes},
+                   {"flops", work.flops},
+                   {"predicted_us", predicted_us},
+                   {"measured_us", measured.median_us},
+                   {"error", error}});
+  return fmt::format(
+      "cost model: {} (steps with seeds of one kind: {:.1f} % off on average, {:.1f} % at most) predicts "
+      "{:.1f} "
+      "us, {}\n",
+      model.text(), 100 * model.mean_error, 100 * model.largest_error, predicted_us, far);
 }
 
 // Our first step of the same networks, for peers to make too.
@@ -145,22 +205,25 @@ GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineR
   const int64_t num_slots = grown.population().num_slots();
   const std::vector<Seed> seeds =
       seeds_of(num_seeds, training.lanes, num_slots, grown.population().blueprints().size());
-  LaneStates states(static_cast<size_t>(training.lanes),
-                    std::vector<SlotState>(static_cast<size_t>(num_slots)));
-  for (size_t i = 0; i < seeds.size(); ++i)
-    states[static_cast<size_t>(seeds[i].lane)][seeds[i].slot] = state_of(seeds[i], static_cast<int64_t>(i));
+  const LaneStates states = states_of(seeds, training.lanes, num_slots);
   grown.begin_with(states);
   const Times with = time_shard(grown, options, /*is_grown=*/true);
 
-  const double floor_us =
-      without.step.median_us +
-      seeds_floor_us(grown, seeds, training.batch, static_cast<int64_t>(c10::elementSize(type)), rates);
-  report.add(
-      {.name = fmt::format("espalier, {} seeds: a step", seeds.size()),
-       .shapes = shapes,
-       .timing = with.step,
-       .floor_us = floor_us,
-       .note = fmt::format("{}; floor: the bare step, and what the seeds read and write", type_name(type))});
+  const auto bytes_a_value = static_cast<int64_t>(c10::elementSize(type));
+  const SeedWork work = total_work(seeds, grown, training.batch, bytes_a_value);
+  const double floor_us = without.step.median_us + rates.floor_us(work.bytes, work.flops);
+  report.add({.name = fmt::format("espalier, {} seeds: a step", seeds.size()),
+              .shapes = shapes,
+              .timing = with.step,
+              .floor_us = floor_us,
+              .note = fmt::format("{}; floor: the bare step, and what the seeds move and multiply",
+                                  type_name(type))});
+  std::string model;
+  if (options.model && !seeds.empty()) {
+    const GrowingModel fitted =
+        fit_growing(without.step.median_us, steps_of_one_kind(setup, options, bytes_a_value));
+    model = add_prediction(fitted, work, with.step, shapes, report);
+  }
   report.add({.name = "espalier, bare: a step", .shapes = shapes, .timing = without.step});
   report.add({.name = fmt::format("espalier, {} seeds: validation", seeds.size()),
               .shapes = shapes,
@@ -183,7 +246,8 @@ GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineR
   return {.with_seeds_s = epoch_s(with.step.median_us, with.validation.median_us),
           .without_s = epoch_s(without.step.median_us, without.validation.median_us),
           .floor_s = epoch_s(floor_us, without.validation.median_us),
-          .num_seeds = std::ssize(seeds)};
+          .num_seeds = std::ssize(seeds),
+          .model = model};
 }
 
 std::string run_growing_bench(const GrowingBenchOptions& options, const std::string& commit,
@@ -195,7 +259,8 @@ std::string run_growing_bench(const GrowingBenchOptions& options, const std::str
   const GrowingEpochs epochs = measure_growing(options, rates, report, progress);
   return report.text() +
          fmt::format("an epoch of {} steps and a validation: {:.3f} s with {} seeds, {:.3f} s without\n",
-                     options.steps, epochs.with_seeds_s, epochs.num_seeds, epochs.without_s);
+                     options.steps, epochs.with_seeds_s, epochs.num_seeds, epochs.without_s) +
+         epochs.model;
 }
 
 }  // namespace espalier::bench

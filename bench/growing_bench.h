@@ -1,5 +1,5 @@
 // `espalier bench growing`: a training step and a validation of networks with seeds of all kinds, beside the
-// same networks bare and beside a loop over torch modules.
+// same networks bare, beside what a cost model predicts, and beside a loop over torch modules.
 #pragma once
 
 #include <string>
@@ -22,6 +22,7 @@ struct GrowingBenchOptions {
   int64_t validation = 5000;
   train::Precision precision = train::Precision::kAuto;
   bool deterministic = false;
+  bool model = true;
   bool peers = true;
 
   template <class Visitor>
@@ -43,6 +44,11 @@ struct GrowingBenchOptions {
     v({.name = "deterministic",
        .help = "fixed convolutions instead of those that are measured to be fastest"},
       deterministic);
+    v({.name = "model",
+       .help =
+           "also time steps with seeds of one kind, fit what a step costs to them, and predict the one with "
+           "seeds of all kinds"},
+      model);
     v({.name = "peers", .help = "also time PyTorch in Python, where it is"}, peers);
   }
 };
@@ -53,6 +59,7 @@ struct GrowingEpochs {
   double without_s = 0;
   double floor_s = 0;
   int64_t num_seeds = 0;
+  std::string model;  // what the cost model says, a line; empty: it was not asked
 };
 
 // Adds ours, with seeds and bare, and the peers, once these have made our first step too.

@@ -103,21 +103,23 @@ Report::Report(std::string workload, c10::Device device, std::string commit, con
 
 void Report::add(const Case& result) {
   cases_.push_back(result);
+  add_line({{"case", result.name},
+            {"shapes", result.shapes},
+            {"median_us", result.timing.median_us},
+            {"best_us", result.timing.best_us},
+            {"host_us", result.timing.host_us},
+            {"floor_us", result.floor_us},
+            {"note", result.note},
+            {"checked", result.checked}});
+}
+
+void Report::add_line(const nlohmann::ordered_json& line) const {
   if (options_.json.empty()) return;
+  nlohmann::ordered_json whole{{"workload", workload_}};
+  whole.update(line);
+  whole.update({{"machine", machine_}, {"commit", commit_}, {"time", now_text()}});
   std::ofstream out(options_.json, std::ios::app);
-  nlohmann::ordered_json line{{"workload", workload_},
-                              {"case", result.name},
-                              {"shapes", result.shapes},
-                              {"median_us", result.timing.median_us},
-                              {"best_us", result.timing.best_us},
-                              {"host_us", result.timing.host_us},
-                              {"floor_us", result.floor_us},
-                              {"note", result.note},
-                              {"checked", result.checked},
-                              {"machine", machine_},
-                              {"commit", commit_},
-                              {"time", now_text()}};
-  out << line.dump() << '\n';
+  out << whole.dump() << '\n';
   if (!out) fail("--json '{}': cannot write", options_.json);
 }
 
@@ -139,9 +141,9 @@ std::string Report::text() const {
     // Against the first case of the same shapes.
     const auto& base = *std::ranges::find(cases_, result.shapes, &Case::shapes);
     table.add_row({result.name, result.shapes, fmt::format("{:.1f}", result.timing.median_us),
-                   fmt::format("{:.1f}", result.timing.best_us), fmt::format("{:.1f}", result.timing.host_us),
-                   share, fmt::format("{:.2f}", result.timing.median_us / base.timing.median_us),
-                   result.note});
+                   fmt::format("{:.1f}", result.timing.best_us),
+                   result.timing.host_us > 0 ? fmt::format("{:.1f}", result.timing.host_us) : "", share,
+                   fmt::format("{:.2f}", result.timing.median_us / base.timing.median_us), result.note});
   }
   std::string text =
       fmt::format("{} on {}, {}, commit {}\n{}", workload_, machine_, now_text(), commit_, table.text());

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ class Report {
   Report(std::string workload, c10::Device device, std::string commit, const BenchOptions& options);
 
   void add(const Case& result);
+  // A line of its own for machines, with the workload, the machine, the commit and the time.
+  void add_line(const nlohmann::ordered_json& line) const;
   // Times scripts of bench/peers, and those of --peer-dir, beside ours.
   void add_peers(const std::vector<std::string>& scripts, std::vector<std::string> arguments);
 

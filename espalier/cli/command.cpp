@@ -102,9 +102,8 @@ void read_resumed_config(const OptionList& options, const JobInfo& info) {
   const std::optional<std::filesystem::path> run = resumed_run(given);
   if (!run) return;
   if (const std::string job = run::job_of(*run); !job.empty() && job != info.name)
-    fail_usage("--resume {}: {}, and this is {}: {}", given, run::kind_text(job), info.name,
-               job == "evaluate" ? "a comparison is not resumed, start it again"
-                                 : fmt::format("go on with it by '{}'", run::resume_command(job, given)));
+    fail_usage("--resume {}: {}, and this is {}: go on with it by '{}'", given, run::kind_text(job),
+               info.name, run::resume_command(job, given));
   std::vector<std::pair<const OptionRef*, std::string>> kept;
   for (const char* const name : {"run-dir", "restart", "allow-change"})
     if (const OptionRef* const option = find_option(options, name))

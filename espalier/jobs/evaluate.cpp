@@ -6,13 +6,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 
 #include "espalier/core/byte_stream.h"
 #include "espalier/core/error.h"
-#include "espalier/core/sign_flip.h"
+#include "espalier/core/files/crc32c.h"
+#include "espalier/core/files/mapped.h"
 #include "espalier/core/text/list.h"
 #include "espalier/jobs/export.h"
 #include "espalier/jobs/facts/dataset.h"
@@ -23,6 +25,7 @@
 #include "espalier/jobs/saved/recorded_controller.h"
 #include "espalier/jobs/scope.h"
 #include "espalier/lanes/conv/choice.h"
+#include "espalier/run/archive.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/location.h"
 #include "espalier/tensor/device.h"
@@ -187,13 +190,6 @@ nlohmann::ordered_json environment(const EvaluateConfig& options,
            train::scored_batch(shard, first.device.is_cuda(), first.validation.num_samples())}};
 }
 
-std::vector<double> differences(const ControllerScores& scores, const ControllerScores& other) {
-  std::vector<double> differences;
-  for (size_t i = 0; i < scores.accuracy.size(); ++i)
-    differences.push_back(scores.accuracy[i] - other.accuracy[i]);
-  return differences;
-}
-
 nlohmann::ordered_json line_of(const EvaluatedEpisode& done, size_t lane) {
   return {{"kind", "evaluated_lane"},
           {"controller", done.controller},
@@ -215,7 +211,7 @@ void put(nlohmann::ordered_json& line, const std::string& name, const Interval& 
 
 nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerScores& first) {
   nlohmann::ordered_json line{
-      {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.accuracy.size()}};
+      {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.num_episodes}};
   put(line, "test_accuracy", scores.interval(scores.accuracy));
   put(line, "test_accuracy_over_first", scores.gain_over(first));
   line["test_accuracy_over_first_p"] = scores.chance_over(first);
@@ -235,6 +231,52 @@ nlohmann::ordered_json pair_line(const ControllerScores& scores, const Controlle
   return line;
 }
 
+// Played and over.
+int64_t episodes_in(const ControllerScores& scores, const EvaluateConfig& options) {
+  return std::ssize(scores.accuracy) / options.population.lanes;
+}
+
+// What --allow-change let through and no comparison can go on with.
+void check_state(const ComparisonState& state, const EvaluateConfig& options) {
+  for (size_t c = 0; c < state.scores.size(); ++c) {
+    const ControllerScores& scores = state.scores[c];
+    const bool is_same = c < options.controllers.size() && scores.name == options.controllers[c] &&
+                         scores.num_episodes == options.episodes &&
+                         std::ssize(scores.accuracy) % options.population.lanes == 0 &&
+                         episodes_in(scores, options) <= options.episodes;
+    if (!is_same)
+      fail_usage(
+          "--allow-change: {} was controller {} of this comparison, {} episodes of it: one that goes on "
+          "keeps "
+          "its --lanes, its --episodes and its --controllers in their order, and may add controllers at "
+          "their "
+          "end; begin anew with --restart fresh",
+          scores.name, c + 1, scores.num_episodes);
+  }
+}
+
+// Policies and recordings may have changed since a comparison began, under the same names.
+std::map<std::string, uint32_t> checksums_of(const EvaluateConfig& options) {
+  std::map<std::string, uint32_t> files;
+  for (const std::string& name : options.controllers) {
+    std::string path = policy_file_in(name, kControllersFlag).value_or("");
+    if (const auto recorded = recorded_in(name, kControllersFlag)) path = recorded->file;
+    // One that is not there is refused where it is read.
+    if (std::filesystem::is_regular_file(path)) files[path] = crc32c(map_file(path).bytes());
+  }
+  return files;
+}
+
+void check_same_files(const ComparisonState& state, const std::map<std::string, uint32_t>& now,
+                      const std::string& run) {
+  for (const auto& [file, checksum] : state.files)
+    if (const auto found = now.find(file); found != now.end() && found->second != checksum)
+      fail_usage(
+          "run directory '{}' holds a comparison with another '{}': the file has changed since; give another "
+          "--run-dir, or --restart fresh to play all of it",
+          run, file);
+}
+
 }  // namespace
 
 train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace& space) {
@@ -247,21 +289,15 @@ train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace
   return needs;
 }
 
-Interval ControllerScores::interval(const std::vector<double>& values) const {
-  return interval_over_groups(values, values.size() / static_cast<size_t>(num_episodes));
-}
-
-Interval ControllerScores::gain_over(const ControllerScores& other) const {
-  return interval(differences(*this, other));
-}
-
-double ControllerScores::chance_over(const ControllerScores& other) const {
-  return sign_flip_p_over_groups(differences(*this, other),
-                                 accuracy.size() / static_cast<size_t>(num_episodes));
-}
-
 std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
                                        const EvaluateEvents& events, ranks::World& world) {
+  ComparisonState state;
+  evaluate(options, std::move(shards), events, state, world);
+  return state.scores;
+}
+
+void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
+              const EvaluateEvents& events, ComparisonState& state, ranks::World& world) {
   check_controllers(options);
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   train::PopulationTrainer environments(options.population, std::move(shards),
@@ -270,33 +306,42 @@ std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vecto
   if (events.batch_done) environments.at_every_batch(events.batch_done);
   Keeper keeper(options, environments, *dataset);
   // All of them first: a file that is damaged costs no episode.
-  std::vector<std::pair<std::string, std::unique_ptr<train::Controller>>> controllers;
+  std::vector<std::unique_ptr<train::Controller>> controllers;
   for (const std::string& name : options.controllers)
-    controllers.emplace_back(name, controller_named(name, options, environments.population(0), nullptr));
+    controllers.push_back(controller_named(name, options, environments.population(0), nullptr));
   if (events.begins) events.begins(environments.host_parameters());
 
-  std::vector<ControllerScores> all;
-  std::optional<train::Recording> policy;  // the first one's
-  for (auto& [name, controller] : controllers) {
-    if (!controller)
-      controller = controller_named(name, options, environments.population(0), &policy.value());
-    train::Recorder recorder(name, options.population, environments.population(0));
-    ControllerScores scores{.name = name, .num_episodes = options.episodes};
-    for (int64_t episode = 0; episode < options.episodes; ++episode) {
+  for (size_t c = 0; c < controllers.size(); ++c) {
+    const std::string& name = options.controllers[c];
+    if (c == state.scores.size()) state.scores.push_back({.name = name, .num_episodes = options.episodes});
+    ControllerScores& scores = state.scores[c];
+    if (episodes_in(scores, options) == options.episodes) continue;  // played before it was stopped
+    if (!controllers[c]) {
+      const train::Recording played = train::parse_recording(state.policy, "the first policy's recording");
+      controllers[c] = controller_named(name, options, environments.population(0), &played);
+    }
+    train::Controller& controller = *controllers[c];
+    train::Recorder recorder =
+        state.playing.empty()
+            ? train::Recorder(name, options.population, environments.population(0))
+            : train::Recorder(train::parse_recording(state.playing, "the recording of " + name));
+    for (int64_t episode = episodes_in(scores, options); episode < options.episodes; ++episode) {
       const std::string title = fmt::format("{}, episode {}/{}", name, episode + 1, options.episodes);
       EvaluatedEpisode done{.controller = name, .episode = episode + 1};
       done.record = train::play_episode(
-          environments, *controller, train::kFirstHeldOutRound + episode,
+          environments, controller, train::kFirstHeldOutRound + episode,
           {.title = title,
            .progress = events.progress,
            .step_done = [&](int64_t, const train::EpochRecord& step) { recorder.add_step(step); }});
-      recorder.end_episode(done.record.last);
-      done.illegal = controller->num_illegal();
+      done.illegal = controller.num_illegal();
       done.illegal.resize(static_cast<size_t>(options.population.lanes));
       done.tested = environments.test();
+      // From here on nothing is interrupted: state and lines belong together.
+      recorder.end_episode(done.record.last);
+      state.playing = train::text_of(recorder.recording());
       const train::EpisodeRecord& record = done.record;
       for (const train::LaneScore& tested : done.tested) scores.accuracy.push_back(tested.accuracy);
-      keeper.keep(name, all.size(), episode, record.last, done.tested);
+      keeper.keep(name, c, episode, record.last, done.tested);
       scores.added.insert(scores.added.end(), record.added.begin(), record.added.end());
       scores.kept.insert(scores.kept.end(), record.seeds_kept.begin(), record.seeds_kept.end());
       scores.returns.insert(scores.returns.end(), record.returns.begin(), record.returns.end());
@@ -304,12 +349,11 @@ std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vecto
       scores.num_illegal += std::accumulate(done.illegal.begin(), done.illegal.end(), int64_t{0});
       if (events.episode_done) events.episode_done(done);
     }
-    if (events.recorded) events.recorded(all.size(), recorder.recording());
-    if (!policy && policy_file_in(name, kControllersFlag)) policy = recorder.recording();
-    all.push_back(std::move(scores));
-    if (events.controller_done) events.controller_done(all.back(), all.front());
+    if (events.recorded) events.recorded(c, recorder.recording());
+    if (state.policy.empty() && policy_file_in(name, kControllersFlag)) state.policy = state.playing;
+    state.playing.clear();
+    if (events.controller_done) events.controller_done(scores, state.scores.front());
   }
-  return all;
 }
 
 EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& told, ranks::World& world) {
@@ -319,16 +363,28 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   // Before any data is read. Two of one name could not be told apart in the run's lines.
   split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
   check_controllers(options);
-  if (world.leads()) check_keep(options.keep);  // the others may not see it
   run::Run run(job.run, "evaluate", job.recorded, events.run, world);
+  if (world.leads() && !run.is_resumed()) check_keep(options.keep);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
   train::check_devices(train::of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
-  run.begin({.environment = environment(options, shards, world), .dataset = dataset_facts(*dataset)},
-            {});  // a comparison is not resumed
+  ComparisonState state;
+  const auto files = checksums_of(options);
+  state.files = files;
+  run.begin({.environment = environment(options, shards, world),
+             .dataset = dataset_facts(*dataset),
+             .choices = {lanes::conv_choices, lanes::set_conv_choices},
+             .curves = run::Run::Curves::kNone},
+            [&](run::StateArchive& archive) {
+              state.visit_state(archive);
+              if (!archive.is_loading()) return;
+              check_state(state, options);
+              check_same_files(state, files, run.path().string());
+              state.files = files;
+            });
   // Line by line while it plays, so that the page of a comparison under way shows what there is.
   EvaluateEvents written = events;
   written.episode_done = [&](const EvaluatedEpisode& done) {
@@ -336,12 +392,11 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     for (size_t lane = 0; lane < done.tested.size(); ++lane) run.write_metrics(line_of(done, lane));
     if (events.episode_done) events.episode_done(done);
   };
-  std::vector<ControllerScores> before;
   written.controller_done = [&](const ControllerScores& scores, const ControllerScores& first) {
     if (!world.leads()) return;
     run.write_metrics(line_of(scores, first));
-    for (const ControllerScores& other : before) run.write_metrics(pair_line(scores, other));
-    before.push_back(scores);
+    for (const ControllerScores& other : state.scores)
+      if (&other != &scores) run.write_metrics(pair_line(scores, other));
     if (events.controller_done) events.controller_done(scores, first);
   };
   written.recorded = [&](size_t controller, const train::Recording& recording) {
@@ -349,12 +404,17 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     run.write_file(recording_file(controller, recording.controller), train::text_of(recording));
     if (events.recorded) events.recorded(controller, recording);
   };
-  if (!world.is_alone()) written.batch_done = [&] { run.at_batch(); };
-  EvaluateResult result{.scores = evaluate(options, std::move(shards), written, world)};
+  written.batch_done = [&] {
+    run.at_batch();
+    if (events.batch_done) events.batch_done();
+  };
+  run.guard([&] {
+    evaluate(options, std::move(shards), written, state, world);
+    run.save_last();
+  });
   if (!dataset->device.is_cpu())
     run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
-  result.run_dir = run.path();
-  result.seconds = run.seconds();
+  EvaluateResult result{.scores = state.scores, .seconds = run.seconds(), .run_dir = run.path()};
   run.write_metrics({{"kind", "result"}, {"episodes", options.episodes}, {"seconds", result.seconds}});
   run.finish();
   return result;

@@ -2,7 +2,8 @@
 //
 // Kept true: every controller gets the same first weights, the same order of samples and the same length, so
 // that episodes can be compared pair by pair; they are episodes that no training round has seen; a policy
-// learns nothing here. Accuracy is the test split's, which no decision reads.
+// learns nothing here. Accuracy is the test split's, which no decision reads. A comparison that was stopped
+// goes on with the episode that it was stopped in.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/interval.h"
+#include "espalier/jobs/comparison_state.h"
 #include "espalier/run/directory.h"
 #include "espalier/train/control/ppo_trainer.h"
 #include "espalier/train/control/recording.h"
@@ -31,26 +32,6 @@ struct EvaluateJob {
   EvaluateConfig evaluate;
   run::RunConfig run;
   nlohmann::ordered_json recorded;  // what config.json says the job was told: the flags, by name
-};
-
-// One number an episode and lane, episode after episode, in the same order for every controller.
-struct ControllerScores {
-  std::string name;              // as it was given
-  std::vector<double> accuracy;  // on the test split, at the end
-  std::vector<double> added;     // parameters, as a share of the host's
-  std::vector<double> kept;      // seeds
-  std::vector<double> returns;   // undiscounted, shaped
-  int64_t num_lost = 0;
-  int64_t num_illegal = 0;  // actions that were to be replayed and were not possible
-  int64_t num_episodes = 0;
-
-  // Takes any of these. Networks of one episode have what they go through in common: with two episodes or
-  // more the interval is of their means, with one it is of its networks.
-  Interval interval(const std::vector<double>& values) const;
-  // Its accuracies minus another's, pair by pair.
-  Interval gain_over(const ControllerScores& other) const;
-  // How likely a gain as large is by chance, whichever its sign: core/sign_flip.h, over the same means.
-  double chance_over(const ControllerScores& other) const;
 };
 
 struct EvaluateResult {
@@ -86,9 +67,11 @@ train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace
 // Several processes: all of them call it; rank 0 tells the events, and has the result.
 EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& events,
                                 ranks::World& world = ranks::World::alone());
-// The same with data and host given; writes nothing.
+// The same with data and host given; writes nothing. state: goes on from there.
 std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
                                        const EvaluateEvents& events,
                                        ranks::World& world = ranks::World::alone());
+void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
+              const EvaluateEvents& events, ComparisonState& state, ranks::World& world);
 
 }  // namespace espalier::jobs

@@ -39,7 +39,9 @@ RewardAbJob reward_ab_job(const RewardAbConfig& config) {
     job.learning[which] = {.ppo = half, .run = run};
     compared.controllers.push_back("ppo:" + (folder / kNames[which] / kPolicyFile).string());
   }
-  job.comparison = {.evaluate = compared, .run = {.run_dir = (folder / "evaluate").string()}};
+  // Afresh: the policies may have learned more since they were compared.
+  job.comparison = {.evaluate = compared,
+                    .run = {.run_dir = (folder / "evaluate").string(), .restart = run::Restart::kFresh}};
   return job;
 }
 

@@ -269,7 +269,7 @@ void Run::begin(const Facts& facts, Visit visit) {
   write_file(kEnvironment, pretty(environment));
   renew_config(std::move(config));
   if (!checkpoint_) pictures_ = facts.pictures;
-  if (visit_) open_curves();
+  if (visit_ && facts.curves == Curves::kWritten) open_curves();
   folder_->keep();
   link_latest(path_);
 }
@@ -307,6 +307,7 @@ Json Run::load(const Json& config, const Json& noted) {
 
 void Run::tell_finished() const {
   const char* const length = config_.contains("rounds") ? "rounds" : "epochs";
+  if (!config_.contains(length)) return note("this run is finished: its results come again");
   note(
       fmt::format("this run is finished: nothing is left to train, and its results come again; to train on, "
                   "give more --{} and --allow-change {}",

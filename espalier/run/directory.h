@@ -81,12 +81,15 @@ class Run {
     std::function<Made()> made;
     std::function<void(const Made&)> repeat;
   };
+  // TensorBoard's files.
+  enum class Curves : uint8_t { kWritten, kNone };
   struct Facts {
     nlohmann::ordered_json environment;
     nlohmann::ordered_json dataset;  // what tells it from another one
     // Shows the first batch, asked for after it; may be empty.
     EventView::Pictures pictures = {};
     Choices choices = {};  // may be empty
+    Curves curves = Curves::kWritten;
   };
   // Loads the checkpoint, or begins anew. visit: names all that the job is, and outlives the run.
   void begin(const Facts& facts, Visit visit);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "espalier/core/files/lock.h"
 #include "espalier/core/machine/program.h"
@@ -69,7 +70,8 @@ std::string kind_text(const std::string& job) {
 
 std::string resume_command(const std::string& job, const fs::path& run) {
   const std::string path = run.string();
-  const std::array<const char*, 5> words{"espalier", "train", job.c_str(), "--resume", path.c_str()};
+  std::vector<const char*> words{"espalier", "train", job.c_str(), "--resume", path.c_str()};
+  if (job == "evaluate") words.erase(words.begin() + 1);
   return shell_line(static_cast<int>(words.size()), words.data());
 }
 

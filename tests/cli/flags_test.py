@@ -38,9 +38,7 @@ class Names(Case):
             text = self.run_well(*job.split(), "--help")
             first = text[text.index("Used most:"):text.index("\n\n", text.index("Used most:"))]
             self.assertIn(len(re.findall(r"(?m)^  --", first)), (9, 10), job)
-            # An evaluation does not go on after a stop: its one flag of a run, --run-dir, is among the ten.
-            own = () if job == "evaluate" else ("Run:",)
-            for group in ("Data:", "Training:", "Machine:", *own, "Other names:", "Flags of every command:"):
+            for group in ("Data:", "Training:", "Machine:", "Run:", "Other names:", "Flags of every command:"):
                 self.assertIn(f"\n{group}\n", text, job)
 
     def test_that_other_tools_use_find_ours(self):

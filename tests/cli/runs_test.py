@@ -31,11 +31,11 @@ class Stopped(Case):
         self.assertEqual(process.returncode, 143)
         return "".join(lines)
 
-    def command_in(self, text, before):
+    def command_in(self, text, before, job=("train", "host")):
         """The words after `espalier` of the command that a line offers."""
         [line] = [line for line in text.splitlines() if before in line]
         command = line.split(": espalier ", 1)[1].split()
-        self.assertEqual(command[:3], ["train", "host", "--resume"])
+        self.assertEqual(command[:len(job) + 1], [*job, "--resume"])
         return command
 
     def test_a_stopped_run_says_how_to_go_on_and_the_same_command_names_it(self):
@@ -50,17 +50,28 @@ class Stopped(Case):
         self.assertRegex(listed, r"stopped")
         self.assertIn("to go on with", listed)
 
-    def test_a_stopped_comparison_says_that_it_starts_again(self):
+    def test_a_stopped_comparison_says_how_to_go_on(self):
         process = subprocess.Popen([self.program, "evaluate", "--devices", "cpu", "--lanes", "2", "--episodes", "100000", "--no-tui",
-                                    "--episode-length", "2", *TINY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    "--controllers", "none", "--episode-length", "2", *TINY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    cwd=self.folder, env=environment())
         self.addCleanup(process.kill)
-        while "episode" not in process.stderr.readline():
+        while "episode 3/" not in process.stderr.readline():
             self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130)
-        self.assertIn("the same command plays it again", out)
+        command = self.command_in(out, "stopped; to go on", ["evaluate"])
+        played = self.played(command[2])
+        self.assertGreaterEqual(len(played), 4)
+        self.assertIn("stopped", self.run_well("runs"))
+        process = self.start(*command, "--no-tui", "--episodes", "3")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("episodes was 100000, now 3", process.stderr)
+        self.assertEqual(self.played(command[2]), played)
+
+    def played(self, run):
+        with open(self.path(os.path.join(run, "metrics.jsonl"))) as lines:
+            return [line for line in map(json.loads, lines) if line["kind"] == "evaluated_lane"]
 
     def test_a_finished_run_says_so_and_its_durations_add_up(self):
         self.run_well(*HOST, "--epochs", "1", "--run-dir", "run")

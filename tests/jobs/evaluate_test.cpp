@@ -9,8 +9,10 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "espalier/core/error.h"
+#include "espalier/core/machine/interrupt.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/jobs/saved/networks.h"
 #include "espalier/lanes/conv/choice.h"
@@ -105,9 +107,13 @@ TEST(Evaluate, ComparesEveryPairOfControllers) {
   const EvaluateResult result = run_evaluate_job(job, {});
   std::map<std::pair<std::string, std::string>, nlohmann::json> pairs;
   std::ifstream in(folder / "run/metrics.jsonl");
-  for (std::string text; std::getline(in, text);)
-    if (const auto line = nlohmann::json::parse(text); line["kind"] == "compared")
-      pairs[{line["controller"], line["over"]}] = line;
+  for (std::string text; std::getline(in, text);) {
+    const auto line = nlohmann::json::parse(text);
+    if (line["kind"] == "compared") pairs[{line["controller"], line["over"]}] = line;
+    if (line["kind"] == "evaluated") {
+      EXPECT_EQ(line["episodes"], 2);  // of all networks
+    }
+  }
   EXPECT_EQ(pairs.size(), 3u);
   const auto& line = pairs[{"heuristic", "random"}];
   EXPECT_EQ(line["test_accuracy_difference"], result.scores[2].gain_over(result.scores[1]).mean);
@@ -165,6 +171,7 @@ TEST(Evaluate, KeepsTheBestNetworkOfEveryControllerAndEpisode) {
               result.scores[is_first ? 0 : 1].accuracy[episode * 2 + static_cast<size_t>(origin.lane)]);
     EXPECT_EQ(origin.epoch, 2);
   }
+  job.run.run_dir = folder / "another";
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "kept", "no empty folder");
 }
 
@@ -213,6 +220,95 @@ TEST(Evaluate, ComparesAPolicyWithWhatItGrewAndWithWhatItDid) {
   EXPECT_EQ(again.scores[0].returns, grown.returns);
   EXPECT_EQ(again.scores[0].num_illegal, 0);
   EXPECT_EQ(again.scores[1].accuracy, fixed.accuracy);
+}
+
+// A run's metrics without times.
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& run) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string text; std::getline(in, text);) {
+    lines.push_back(nlohmann::json::parse(text));
+    lines.back().erase("seconds");
+  }
+  return lines;
+}
+
+TEST(Evaluate, GoesOnWithTheEpisodeItWasStoppedIn) {
+  const support::TemporaryFolder folder;
+  const std::string policy = folder / "policy.safetensors";
+  EvaluateJob job = growing_job(folder, policy);
+  job.evaluate.controllers = {"none", "ppo:" + policy, "static", "replay"};
+  job.run.run_dir = folder / "whole";
+  int64_t num_batches = 0;
+  EvaluateEvents events;
+  events.batch_done = [&] { num_batches += 1; };
+  const EvaluateResult whole = run_evaluate_job(job, events);
+
+  // Stopped a batch later every time, so that it happens anywhere in an episode; each start plays one at
+  // least.
+  job.run.run_dir = folder / "stopped";
+  job.evaluate.keep = folder / "kept";
+  const int64_t episode = num_batches / 8;
+  int starts = 0;
+  std::optional<EvaluateResult> result;
+  for (; !result; ++starts) {
+    ASSERT_LT(starts, 8);
+    int64_t batches = 0;
+    events.batch_done = [&] {
+      if (++batches == episode + 1 + 7 * starts) throw Interrupted(2);
+    };
+    try {
+      result = run_evaluate_job(job, events);
+    } catch (const Interrupted&) {
+    }
+  }
+  EXPECT_GT(starts, 4);
+  EXPECT_EQ(lines_of(folder / "stopped"), lines_of(folder / "whole"));
+  for (size_t c = 0; c < whole.scores.size(); ++c) {
+    EXPECT_EQ(result->scores[c].accuracy, whole.scores[c].accuracy);
+    EXPECT_EQ(result->scores[c].returns, whole.scores[c].returns);
+  }
+  for (const char* name : {"1_none.jsonl", "2_ppo.jsonl", "3_static.jsonl", "4_replay.jsonl"})
+    EXPECT_EQ(read_recording(folder / ("stopped/recordings/" + std::string(name))),
+              read_recording(folder / ("whole/recordings/" + std::string(name))))
+        << name;
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 8u);
+
+  // A finished one gives its results again, and may be given one more controller at its end.
+  events.batch_done = [] { FAIL() << "an episode was played again"; };
+  EXPECT_EQ(run_evaluate_job(job, events).scores[3].accuracy, whole.scores[3].accuracy);
+  EXPECT_EQ(lines_of(folder / "stopped"), lines_of(folder / "whole"));
+  job.recorded = {{"controllers", ""}, {"episodes", 0}};  // what --allow-change may name
+  job.run.allow_change = {"controllers", "episodes"};
+  job.evaluate.controllers.push_back("random");
+  const EvaluateResult more = run_evaluate_job(job, {});
+  EXPECT_EQ(more.scores[1].accuracy, whole.scores[1].accuracy);
+  EXPECT_EQ(more.scores[4].accuracy.size(), 4u);
+  job.evaluate.controllers = {"none", "random"};
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "was controller 2", "--restart fresh");
+  job.evaluate.controllers = {"none", "ppo:" + policy, "static", "replay", "random"};
+  job.evaluate.episodes = 3;
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "none was controller 1", "2 episodes");
+}
+
+TEST(Evaluate, RefusesToGoOnWithAnotherPolicyOfTheSameName) {
+  const support::TemporaryFolder folder;
+  const std::string policy = folder / "policy.safetensors";
+  EvaluateJob job = growing_job(folder, policy);
+  job.evaluate.episodes = 1;
+  job.evaluate.controllers = {"none", "ppo:" + policy};
+  run_evaluate_job(job, {});
+  const auto lines = lines_of(folder / "run");
+  job.evaluate.population.seed = 1;
+  PpoConfig other;
+  static_cast<EnvironmentConfig&>(other) = job.evaluate;
+  other.policy.encoder_size = other.policy.hidden_size = 8;
+  PpoTrainer(other, shards_of(other, {})).save(policy);
+  job.evaluate.population.seed = PopulationConfig().seed;
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "the file has changed", "--restart fresh");
+  EXPECT_EQ(lines_of(folder / "run"), lines);
+  job.run.restart = run::Restart::kFresh;
+  EXPECT_NO_THROW(run_evaluate_job(job, {}));
 }
 
 TEST(Evaluate, RefusesRecordingsThatAreNotThereOrDoNotFit) {

@@ -103,6 +103,70 @@ class GrownNetworksTest(unittest.TestCase):
             kinds |= {seed["blueprint"] for seed in metadata["seeds"]}
         self.assertGreater(len(kinds), 2, kinds)  # else this showed bare hosts alone
 
+    def grown_pairs(self, least):
+        """Exported lanes until so many blueprints were seen: (path of the Python file, images)."""
+        seen, pairs = set(), []
+        tensors = load_file(self.data)
+        pixels = tensors[next(name for name in tensors if name.startswith("test") and tensors[name].dim() == 4)].permute(0, 3, 1, 2)
+        for python in sorted((self.folder / "all").glob("*.py")):
+            kinds = {seed["blueprint"] for seed in described(python.with_suffix(".safetensors"))["seeds"]}
+            if kinds - seen:
+                pairs.append((python, pixels))
+                seen |= kinds
+        self.assertGreaterEqual(len(seen), least, seen)
+        return pairs
+
+    def test_torch_export_computes_what_the_module_does(self):
+        for python, pixels in self.grown_pairs(least=3):
+            module = module_at(python)
+            model, images = module.load().eval(), module.normalise(pixels[:4])
+            traced = torch.export.export(model, (images,)).module()
+            other = module.normalise(pixels[4:8])
+            with torch.no_grad():
+                for x in (images, other):
+                    torch.testing.assert_close(traced(x), model(x), rtol=1e-6, atol=1e-6)
+            self.assertFalse(torch.equal(model(images), model(other)))
+
+    def test_onnx_computes_what_the_module_does(self):
+        missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+        if missing:
+            self.skipTest(f"no {' and no '.join(missing)} (pip install onnx onnxscript): ONNX is not written")
+        from onnx.reference import ReferenceEvaluator
+
+        for python, pixels in self.grown_pairs(least=3):
+            module = module_at(python)
+            model, images = module.load().eval(), module.normalise(pixels[:4])
+            out = self.folder / f"{python.stem}.onnx"
+            torch.onnx.export(model, (images,), str(out))
+            session = ReferenceEvaluator(str(out))
+            [logits] = session.run(None, {session.input_names[0]: images.numpy()})
+            torch.testing.assert_close(torch.from_numpy(logits), model(images).detach(), rtol=1e-4, atol=1e-4)
+
+    def test_a_network_that_evaluate_kept_predicts_with_the_accuracy_it_names(self):
+        kept = self.folder / "kept"
+        run("evaluate", *self.source, "--devices", "cpu", "--batch", 32, "--crop-pad", 1, "--clip", 1, "--learning-rate", 0.1, "--gate-training-steps", 0,
+            "--embargo", 1, "--controllers", "none,random", "--lanes", 4, "--episodes", 2, "--episode-length", 14, "--seed", 2, "--keep", kept, "--run-dir", self.folder / "compared")
+        networks = sorted(kept.glob("*.safetensors"))
+        self.assertEqual(len(networks), 4)
+        told = set()
+        for network in networks:
+            predicted = self.predicted(network, *self.source)
+            accuracy = (predicted["classes"] == predicted["labels"]).double().mean().item()
+            self.assertAlmostEqual(described(network)["origin"]["test_accuracy"], accuracy, places=6, msg=network.name)
+            told.add(round(accuracy, 6))
+        self.assertGreater(len(told), 1, "all alike: this would show little")
+        self.assertTrue(any(described(network)["seeds"] for network in networks), "nothing grew: this would show little")
+
+    def test_an_ensemble_tells_its_accuracy(self):
+        result = run("predict", self.run_dir, "--device", "cpu", "--ensemble", 3, *self.source)
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        hits = sum(line["class"] == line["true_class"] for line in lines) / len(lines)
+        self.assertIn(f"accuracy {100 * hits:.2f} %", result.stderr)
+        together = self.predicted(self.run_dir, "--ensemble", 3, *self.source)
+        self.assertAlmostEqual((together["classes"] == together["labels"]).double().mean().item(), hits, places=9)
+        self.assertTrue(torch.equal(together["probabilities"].argmax(1), together["classes"]))
+        self.assertGreater(hits, 0.2)  # ten classes: the best three learned something
+
     def test_an_ensemble_is_the_mean_of_the_best(self):
         lanes = sorted(range(6), key=lambda lane: -described(self.folder / "all" / f"lane{lane}.safetensors")["origin"]["validation_accuracy"])
         each = [self.predicted(self.run_dir, "--lane", lane, *self.source)["probabilities"] for lane in lanes[:3]]

@@ -14,18 +14,18 @@ import unittest
 PROGRAM = ""
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "learn-gpu"
 
-# Stands in for the program: a training that waits to be stopped at its first call, evaluations that take as long as they are told.
+# Stands in for the program: a training that waits to be stopped at its first call, evaluations that take as long as they are told
+# at theirs.
 STAND_IN = """#!/usr/bin/env python3
 import json, os, pathlib, signal, sys, time
 run = pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
 run.mkdir(parents=True, exist_ok=True)
 calls = run / "calls"
 calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
-if sys.argv[1] == "train" and calls.read_text() == "x":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    time.sleep(60)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+if calls.read_text() == "x":
+    time.sleep(60 if sys.argv[1] == "train" else float(os.environ.get("EVALUATION_SECONDS", "0")))
 if sys.argv[1] == "evaluate":
-    time.sleep(float(os.environ.get("EVALUATION_SECONDS", "0")))
     (run / "config.json").write_text(json.dumps({"lanes": 2, "episode-length": 5, "data": "d", "host": "h"}))
     pair = {"test_accuracy_over_first": 0.01, "test_accuracy_over_first_95": 0.005, "test_accuracy_over_first_p": 0.0001}
     for name in sys.argv[sys.argv.index("--controllers") + 1].split(","):
@@ -124,12 +124,22 @@ class LearnGpu(unittest.TestCase):
         self.assertEqual((train / "calls").read_text(), "xx")
         self.assertIn("| < 0.001 |", (self.folder / "results" / "table.md").read_text())
 
-    def test_an_evaluation_that_takes_longer_than_a_call_is_named(self):
+    def test_an_evaluation_that_the_time_stops_goes_on_in_the_next_call(self):
         self.stand_in()
         self.call_well("--minutes", "0.02")
-        done = self.call("--minutes", "0.03", EVALUATION_SECONDS="30")
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"seed0/evaluate: 0.03 minutes are not enough")
+        self.assertIn("run the same command again", self.call_well("--minutes", "0.05", EVALUATION_SECONDS="30"))
+        evaluation = self.folder / "results" / "seed0" / "evaluate"
+        self.assertFalse((evaluation / "metrics.jsonl").exists())
+        self.assertIn("seed 0 is done", self.call_well())
+        self.assertEqual((evaluation / "calls").read_text(), "xx")
+
+    def test_a_seed_of_the_forms_for_gpus_takes_25_minutes_at_most(self):
+        script = loaded_script()
+        for name in ("gpu", "gpu-short"):
+            parts = script.parts_of(script.FORMS[name], 0, self.folder, "")
+            self.assertTrue(all(part.minutes > script.START_SECONDS / 60 for part in parts), name)
+            self.assertLessEqual(sum(part.minutes for part in parts), 25, name)
+            self.assertLessEqual(script.FORMS[name].minutes, 9, name)
 
     def test_a_file_of_16_mib_is_named(self):
         self.stand_in()
@@ -151,13 +161,109 @@ class LearnGpu(unittest.TestCase):
         self.assertEqual(wide[wide.index("--host") + 1], "cifar_wide")
         longer = script.parts_of(script.FORMS["gpu"], 0, self.folder, self.program)[-1].command
         self.assertEqual(longer[longer.index("--episode-length") + 1], "60")
-        for name in ("gpu", "gpu-short"):
-            self.assertLessEqual(max(part.minutes for part in script.parts_of(script.FORMS[name], 0, self.folder, "")), 9)
+        self.assertEqual(longer[longer.index("--episodes") + 1], "4")
+        for name, form in script.FORMS.items():
+            form.stability.setdefault("data", "cifar10:/nowhere")
+            for part in script.stability_parts(form, 3, self.folder, self.program) if len(form.stability) > 1 else []:
+                done = subprocess.run([*part.command, "--print-config"], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 0, f"{name}, {part.name}: {done.stderr}")
+                config = json.loads(done.stdout)
+                self.assertEqual(part.name, f"stability/{config['plan']}-{config['learning-rate']:g}-{config['controller']}", name)
+                self.assertEqual((config["seed"], config["governor"]), (3, "on"), f"{name}, {part.name}")
 
     def test_the_form_for_gpus_wants_to_know_where_the_data_is(self):
         done = subprocess.run([sys.executable, SCRIPT, self.folder], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--data cifar10:", done.stderr)
+
+
+def lane_line(epoch, accuracy, lane=0, **more):
+    return {"kind": "lane", "epoch": epoch, "lane": lane, "outcome": "trained", "validation_accuracy": accuracy} | more
+
+
+def population_lines(ends, steps, amplitude=1.0):
+    """A run whose lanes end at `ends`; lane 0 walks through `steps`: (accuracy, collapsed)."""
+    lines = [lane_line(epoch, accuracy, **({"collapse": "loss_jumped", "outcome": "rolled_back"} if collapsed else {}),
+                       slots=[{"slot": "r0c0", "stage": "BLENDING", "amplitude": amplitude}])
+             for epoch, (accuracy, collapsed) in enumerate(steps, 1)]
+    return lines + [{"kind": "lane_result", "lane": lane, "test_accuracy": end} for lane, end in enumerate(ends)] + [{"kind": "result"}]
+
+
+class Stability(unittest.TestCase):
+    SOUND = [(0.5, False), (0.6, False)]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.script = loaded_script()
+
+    def judge(self, grown, none=None):
+        return self.script.judged(self.script.population_of(none or population_lines([0.5, 0.6, 0.7], self.SOUND, amplitude=0.0)),
+                                  self.script.population_of(grown))
+
+    def test_a_healthy_cell_passes(self):
+        self.assertEqual(self.judge(population_lines([0.55, 0.6, 0.7], self.SOUND)), [])
+
+    def test_a_network_below_nine_tenths_of_the_median_of_none_fails(self):
+        self.assertEqual(self.judge(population_lines([0.54, 0.9, 0.9], self.SOUND)), [])  # 0.9 * 0.6
+        self.assertEqual(self.judge(population_lines([0.53, 0.9, 0.9], self.SOUND)), ["1 left behind"])
+
+    def test_a_network_that_does_not_recover_within_five_steps_fails(self):
+        ends = [0.6, 0.65, 0.75]
+        collapse = [(0.6, False), (0.6, True)]
+        low, back = (0.53, False), (0.54, False)
+        recovered = self.script.population_of(population_lines(ends, [*collapse, *[low] * 4, back]))
+        self.assertEqual((recovered.flags, recovered.slowest, recovered.lost), (1, 5, 0))
+        self.assertEqual(self.judge(population_lines(ends, [*collapse, *[low] * 4, back])), [])
+        self.assertEqual(self.judge(population_lines(ends, [*collapse, *[low] * 5, back])), ["1 not recovered"])
+        # A second collapse on the way belongs to the first.
+        self.assertEqual(self.judge(population_lines(ends, [*collapse, low, low, (0.6, True), low, low, back])), ["1 not recovered"])
+        given_up = population_lines(ends, self.SOUND)
+        given_up.insert(2, lane_line(3, 0.6, outcome="retired"))
+        self.assertEqual(self.judge(given_up), ["1 not recovered"])
+
+    def test_a_flag_without_growth_fails(self):
+        none = population_lines([0.5, 0.6, 0.7], [*self.SOUND, (0.6, True), (0.6, False)], amplitude=0.0)
+        self.assertEqual(self.judge(population_lines([0.6, 0.6, 0.7], self.SOUND), none), ["1 flags without growth"])
+
+    def test_a_mean_below_none_by_more_than_its_interval_fails(self):
+        ends, none = [0.58, 0.59, 0.58, 0.59], population_lines([0.6, 0.6, 0.6, 0.6], self.SOUND, amplitude=0.0)
+        self.assertEqual(self.judge(population_lines(ends, self.SOUND), none), ["worse on average"])
+        mean, half = self.script.interval_of([-0.02, -0.01, -0.02, -0.01])
+        self.assertAlmostEqual(mean, -0.015)
+        self.assertAlmostEqual(half, 3.1824 * 0.0057735 / 2, delta=1e-4)  # Student's t of three degrees
+        self.assertEqual(self.judge(population_lines([0.56, 0.62, 0.61, 0.60], self.SOUND), none), [])
+
+    def test_where_nothing_grew_nothing_was_tested(self):
+        self.assertEqual(self.judge(population_lines([0.6, 0.6, 0.7], self.SOUND, amplitude=0.0)), ["nothing grew"])
+
+    def call(self):
+        return subprocess.run([sys.executable, SCRIPT, self.folder, "--form", "tiny", "--stability", "--program", PROGRAM],
+                              capture_output=True, text=True, timeout=600)
+
+    def test_every_rate_and_plan_is_judged_from_what_was_measured(self):
+        done = self.call()
+        table = (self.folder / "stability.md").read_text()
+        rows = [row.split(" | ") for row in table.splitlines() if re.match(r"\| (own|split) \|", row)]
+        self.assertEqual([(row[0].strip("| "), row[1]) for row in rows], [(plan, rate) for plan in ("own", "split") for rate in
+                                                                         ("0.02", "0.05", "0.1", "0.2", "0.4")], done.stderr)
+        self.assertEqual(done.returncode, 1 if "fail: " in table else 0, done.stderr)
+        for row in rows:
+            runs = [self.folder / "seed0" / "stability" / f"{row[0].strip('| ')}-{row[1]}-{controller}" for controller in ("none", "heuristic")]
+            none, grown = ([line["test_accuracy"] for line in lines_of(run) if line["kind"] == "lane_result"] for run in runs)
+            self.assertAlmostEqual(float(row[3]), 100 * sum(none) / 2, delta=0.0051)  # two lanes: the median is the mean
+            self.assertAlmostEqual(float(row[5].split(" ")[0]), 100 * (sum(grown) - sum(none)) / 2, delta=0.0051)
+            config = json.loads((runs[1] / "config.json").read_text())
+            self.assertEqual((config["learning-rate"], config["controller"]), (float(row[1]), "heuristic"))
+        before = {path: path.stat().st_mtime_ns for path in self.folder.rglob("metrics.jsonl")}
+        self.assertEqual(self.call().returncode, done.returncode)
+        self.assertEqual(before, {path: path.stat().st_mtime_ns for path in self.folder.rglob("metrics.jsonl")})
+
+    def test_a_form_without_it_is_refused(self):
+        done = subprocess.run([sys.executable, SCRIPT, self.folder, "--form", "gpu-short", "--stability"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("want --form gpu, cpu, tiny, got gpu-short", done.stderr)
 
 
 if __name__ == "__main__":

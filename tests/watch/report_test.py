@@ -69,6 +69,21 @@ def run(*arguments):
                           env=dict(os.environ, OMP_NUM_THREADS="1"))
 
 
+# Of two lanes: one went back and had a slot barred, then was lost.
+COLLAPSED = [{"kind": "lane", "epoch": epoch, "lane": lane, "outcome": "trained", "train_loss": 1.0, "validation_loss": 1.1, "validation_accuracy": 0.5,
+              **more} for epoch, lane, more in (
+    (1, 0, {"slots": [{"slot": "r0c1", "stage": "BLENDING", "blueprint": "norm", "operator": "ADD", "amplitude": 0.5}]}), (1, 1, {}),
+    (2, 0, {}), (2, 1, {"outcome": "rolled_back", "collapse": "loss_jumped", "barred": ["r0c1"]}),
+    (3, 0, {}), (3, 1, {"outcome": "retired", "collapse": "not_finite"}))]
+
+
+def write_collapsed(folder):
+    write_run(folder, epochs=0)
+    (folder / "environment.json").write_text(json.dumps({"job": "population"}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in COLLAPSED))
+    return folder
+
+
 def write_run(folder, epochs=1, **config):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
@@ -141,6 +156,16 @@ class Commands(Case):
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn(str(self.folder), result.stderr)
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_page_holds_the_collapses_of_its_run(self):
+        folder = write_collapsed(self.folder / "run")
+        self.assertEqual(run("report", str(folder)).returncode, 0)
+        page = (folder / "report.html").read_text()
+        found, _ = json.JSONDecoder().raw_decode(page, page.index('"collapses":') + len('"collapses":'))
+        self.assertEqual((found["total"], found["num_lanes"]), (2, 1))
+        self.assertEqual([(each["lane"], each["step"], each["why"], each["barred"]) for each in found["listed"]],
+                         [(1, 2, "loss_jumped", ["r0c1"]), (1, 3, "not_finite", [])])
+        self.assertIn('section("collapses", "Collapses"', page)
 
     def test_runs_lists_the_newest_first(self):
         for name, began in (("host-old", "2026-01-01T00:00:00Z"), ("host-new", "2026-02-01T00:00:00Z")):
@@ -443,6 +468,17 @@ class Pages(Case):
         self.assertEqual(page.locator("figure[data-chart=evaluation] path.interval").count(), 2)
         self.assertIn("4 of 4", page.inner_text(".stats"))
         self.assertRegex(run("runs", str(self.runs)).stdout, r"evaluate +evaluate +finished +4 of 4 episodes")
+
+    def test_collapses_are_listed_with_the_slots_that_are_barred(self):
+        folder = write_collapsed(self.folder / "run")
+        run("report", str(folder))
+        page = self.open((folder / "report.html").as_uri())
+        self.assertEqual(self.complaints, [])
+        self.assertIn("2 collapses in 1 lane.", page.inner_text("#collapses"))
+        rows = [row.split("\t") for row in page.locator("#collapses tbody tr").all_inner_texts()]
+        self.assertEqual(rows, [["lane 1", "2", "the loss jumped", "r0c1"], ["lane 1", "3", "numbers were not finite", "–"]])
+        page = self.open((self.run_of("host") / "report.html").as_uri())
+        self.assertEqual(page.locator("#collapses").count(), 0)
 
     def test_population_lights_a_lane_everywhere(self):
         page = self.page_of("population")

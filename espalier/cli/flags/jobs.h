@@ -206,7 +206,7 @@ struct EvaluateFlags {
               .placeholder = "DIR"},
              evaluate.keep);
     visit_environments(v, evaluate);
-    visit_folder(v, run);
+    visit_session(v, run);
   }
 
   jobs::EvaluateJob job() const;

@@ -15,8 +15,9 @@ void visit_folder(Visitor&& visitor, run::RunConfig& run) {
     run.run_dir);
 }
 
+// Jobs that go on where they were stopped.
 template <class Visitor>
-void visit_run(Visitor&& visitor, run::RunConfig& run) {
+void visit_session(Visitor&& visitor, run::RunConfig& run) {
   using run::Restart;
   visit_folder(visitor, run);
   auto v = in_group(visitor, "Run");
@@ -51,6 +52,13 @@ void visit_run(Visitor&& visitor, run::RunConfig& run) {
      .low = 0.01,
      .high = 1e6},
     run.report_minutes);
+}
+
+// Those that train.
+template <class Visitor>
+void visit_run(Visitor&& visitor, run::RunConfig& run) {
+  visit_session(visitor, run);
+  auto v = in_group(visitor, "Run");
   v({.name = "lane-lines",
      .help =
          "write the lines of single networks (metrics.jsonl, TensorBoard) in every N-th epoch, or round of "

@@ -27,6 +27,9 @@ Recorder::Recorder(const std::string& controller, const PopulationConfig& option
   for (const grow::SlotSpec& slot : population.slots()) recording_.slots.push_back(slot.name);
 }
 
+Recorder::Recorder(Recording so_far)
+    : recording_(std::move(so_far)), playing_(static_cast<size_t>(recording_.lanes)) {}
+
 void Recorder::add_step(const EpochRecord& epoch) {
   if (epoch.epoch >= recording_.episode_length) return;  // nothing comes of what is decided after the last
   for (const LaneRecord& lane : epoch.lanes)

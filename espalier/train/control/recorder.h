@@ -14,6 +14,8 @@ class Recorder {
  public:
   Recorder(const std::string& controller, const PopulationConfig& options,
            const grow::Population& population);
+  // Goes on after the episodes that are in it.
+  explicit Recorder(Recording so_far);
 
   void add_step(const EpochRecord& epoch);    // after every epoch of an episode
   void end_episode(const EpochRecord& last);  // after the last of them

@@ -62,13 +62,12 @@ SeedOp op_of(const ordered_json& line) {
   return SeedOp::kWait;
 }
 
-// "rolled back: loss jumped"
-std::string rolled_back_note(const ordered_json& line) {
-  std::string note = "rolled back";
-  if (std::string why = text(line, "collapse"); !why.empty()) {
-    std::ranges::replace(why, '_', ' ');
-    note += ": " + why;
-  }
+// "rolled back: loss jumped", "retired"; nothing of a lane that was trained.
+std::string note_of(const ordered_json& line) {
+  std::string note = text(line, "outcome");
+  if (note == "trained") return {};
+  if (const std::string why = text(line, "collapse"); !why.empty()) note += ": " + why;
+  std::ranges::replace(note, '_', ' ');
   return note;
 }
 
@@ -128,7 +127,8 @@ void LiveState::add_lane(const ordered_json& line) {
   of.reward = number(line, "reward");
   of.seeds = seeds_of(line);
   const std::string outcome = text(line, "outcome");
-  of.note = outcome == "trained" ? "" : outcome == "rolled_back" ? rolled_back_note(line) : outcome;
+  of.note = note_of(line);
+  of.is_retired = outcome == "retired";
   if (outcome == "trained") num_chosen_[static_cast<size_t>(op_of(line))] += 1;
 }
 
@@ -202,7 +202,7 @@ int64_t LiveState::num_seeds() const {
 }
 
 int64_t LiveState::num_retired() const {
-  return std::ranges::count(rows_, "retired", &LiveRow::note);
+  return std::ranges::count(rows_, true, &LiveRow::is_retired);
 }
 
 std::optional<double> LiveState::share_done() const {

@@ -36,7 +36,8 @@ struct LiveRow {
   std::optional<double> reward;
   std::optional<double> share;  // the integrated path's
   std::vector<LiveSeed> seeds;
-  std::string note;  // "retired", "frozen"
+  std::string note;  // "retired: loss jumped", "frozen"
+  bool is_retired = false;
 };
 
 enum class RunShape : uint8_t { kEpochs, kRounds };

@@ -214,6 +214,31 @@ TEST(LiveView, ColoursEveryStageOfASeedInItsOwnWay) {
     EXPECT_TRUE(holds(lines, part)) << part;
 }
 
+TEST(LiveView, SaysWhyALaneWentBackOrWasLost) {
+  Fixture fixture;
+  LiveView view(fixture.options({.total = 4}));
+  const auto collapsed = [](int64_t epoch, int64_t lane, const char* outcome, const char* why) {
+    ordered_json line = lane_line(epoch, lane, 0.5);
+    line["outcome"] = outcome;
+    if (why != nullptr) line["collapse"] = why;
+    return line;
+  };
+  view.add(collapsed(1, 0, "rolled_back", "loss_jumped"));
+  view.add(collapsed(1, 1, "retired", "not_finite"));
+  view.add(collapsed(1, 2, "retired", nullptr));
+  view.add(lane_line(1, 3, 0.5));
+  const auto lines = view.frame(100, 24);
+  EXPECT_TRUE(holds(lines, "1.250  rolled back: loss jumped\n")) << joined(lines);
+  EXPECT_TRUE(holds(lines, "1.250  retired: not finite\n")) << joined(lines);
+  EXPECT_TRUE(holds(lines, "1.250  retired\n")) << joined(lines);
+  EXPECT_TRUE(holds(lines, "50.0 %    1.250\n")) << joined(lines);
+  EXPECT_TRUE(holds(lines, "  2 retired")) << joined(lines);
+  // What is past is told no more.
+  for (int64_t lane = 0; lane < 4; ++lane) view.add(lane_line(2, lane, 0.5));
+  EXPECT_FALSE(holds(view.frame(100, 24), "rolled back")) << joined(view.frame(100, 24));
+  EXPECT_FALSE(holds(view.frame(100, 24), "retired")) << joined(view.frame(100, 24));
+}
+
 TEST(LiveView, ShowsNoNumberForValuesThatAreNone) {
   Fixture fixture;
   LiveView view(fixture.options({.total = 4}));
