@@ -172,11 +172,10 @@ class Keeper {
   grow::NetworkDescription described_;
 };
 
-nlohmann::ordered_json environment(const EvaluateConfig& options,
-                                   std::span<const train::ShardSetup> shards, const ranks::World& world) {
+nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<const train::ShardSetup> shards,
+                                   const ranks::World& world) {
   const data::ResidentDataset& first = *shards.front().dataset;
-  const train::PopulationConfig shard =
-      train::of_part(options.population, std::ssize(shards) * world.size());
+  const train::PopulationConfig shard = train::of_part(options.population, std::ssize(shards) * world.size());
   nlohmann::ordered_json devices;
   for (const DeviceName& device : train::devices_of(options.population))
     devices.push_back({{"device", device.text()},

@@ -1,5 +1,5 @@
-// How a learning rate moves with the steps that were made, as shares of its peak: one text for the CPU and for
-// kernels.
+// How a learning rate moves with the steps that were made, as shares of its peak: one text for the CPU and
+// for kernels.
 //
 // Kept true: every operation is rounded once and none of them can be fused, so both sides have the same bits;
 // but for a cosine, whose last bit is the library's.
@@ -20,8 +20,8 @@ enum class RateCurve : uint8_t { kLinear, kCosine, kConstant, kStep };
 inline constexpr double kFirstFall = 0.5, kSecondFall = 0.75;
 inline constexpr double kAfterFirst = 0.1, kAfterSecond = 0.01;
 
-// What the curve leaves of the peak in the middle of a step, of `steps` in all. Lines and cosines begin to fall
-// where the warm-up ends, in steps; where it never does, they do not fall.
+// What the curve leaves of the peak in the middle of a step, of `steps` in all. Lines and cosines begin to
+// fall where the warm-up ends, in steps; where it never does, they do not fall.
 ESPALIER_HOST_DEVICE double share_left(RateCurve curve, double middle, double warm_up, double steps) {
   if (curve == RateCurve::kConstant) return 1;
   if (curve == RateCurve::kStep)
