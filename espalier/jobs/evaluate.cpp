@@ -169,7 +169,10 @@ class Keeper {
   grow::NetworkDescription described_;
 };
 
-nlohmann::ordered_json environment(const EvaluateConfig& options, const ranks::World& world) {
+nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<const train::ShardSetup> shards,
+                                   const ranks::World& world) {
+  const data::ResidentDataset& first = *shards.front().dataset;
+  const train::PopulationConfig shard = train::of_part(options.population, std::ssize(shards) * world.size());
   nlohmann::ordered_json devices;
   for (const DeviceName& device : train::devices_of(options.population))
     devices.push_back({{"device", device.text()},
@@ -178,7 +181,9 @@ nlohmann::ordered_json environment(const EvaluateConfig& options, const ranks::W
   return {{"devices", devices},
           {"ranks", world.size()},
           {"threads", at::get_num_threads()},
-          {"deterministic", options.population.deterministic}};
+          {"deterministic", options.population.deterministic},
+          {"validation_batch",
+           train::scored_batch(shard, first.device.is_cuda(), first.validation.num_samples())}};
 }
 
 std::vector<double> differences(const ControllerScores& scores, const ControllerScores& other) {
@@ -321,7 +326,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
-  run.begin({.environment = environment(options, world), .dataset = dataset_facts(*dataset)},
+  run.begin({.environment = environment(options, shards, world), .dataset = dataset_facts(*dataset)},
             {});  // a comparison is not resumed
   // Line by line while it plays, so that the page of a comparison under way shows what there is.
   EvaluateEvents written = events;

@@ -41,6 +41,7 @@ ordered_json environment(const train::LinetConfig& options, const data::Resident
           {"deterministic", options.deterministic},
           {"graphs", trainer.step().graphs().is_capturing()},
           {"memory_format", dataset.format == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous"},
+          {"validation_batch", train::of_rank(options, world).batch},
           {"streams", trainer.stream_names()},
           {"widths", shape.widths},
           {"steps_per_epoch", trainer.steps_per_epoch()},

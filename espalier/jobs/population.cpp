@@ -47,6 +47,7 @@ nlohmann::ordered_json environment(const train::PopulationConfig& options,
           {"deterministic", options.deterministic},
           {"graphs", first.step().graphs().is_capturing()},
           {"memory_format", is_channels_last ? "channels_last" : "contiguous"},
+          {"validation_batch", first.validation_batch()},
           {"steps_per_epoch", first.batches_per_epoch()},
           {"parameters_per_lane", environments.host_parameters()}};
 }

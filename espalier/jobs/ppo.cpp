@@ -34,6 +34,7 @@ nlohmann::ordered_json environment(const train::PpoConfig& options, train::PpoTr
           {"threads", at::get_num_threads()},
           {"deterministic", options.population.deterministic},
           {"graphs", first.step().graphs().is_capturing()},
+          {"validation_batch", first.validation_batch()},
           {"batches_per_step", first.batches_per_epoch()},
           {"parameters_per_lane", trainer.environments().host_parameters()}};
 }

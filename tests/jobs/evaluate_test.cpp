@@ -143,6 +143,9 @@ TEST(Evaluate, WritesDownWhatItRanOnAndWarns) {
   const auto environment = nlohmann::json::parse(std::ifstream(folder / "run/environment.json"));
   EXPECT_EQ(environment["devices"], nlohmann::json::parse(R"([{"device": "cpu", "precision": "fp32"}])"));
   EXPECT_EQ(environment["threads"], at::get_num_threads());
+  const std::vector<ShardSetup> shards = shards_of(job.evaluate, {});
+  PopulationTrainer played(job.evaluate.population, shards, at::kCPU, OnFailure::kRollBack);
+  EXPECT_EQ(environment["validation_batch"], played.shard(0).validation_batch());
 }
 
 TEST(Evaluate, KeepsTheBestNetworkOfEveryControllerAndEpisode) {

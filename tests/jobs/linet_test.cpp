@@ -47,6 +47,7 @@ TEST(LinetJob, WritesALineAnEpochTheTestResultAndTheBestNetwork) {
   const auto lines = metrics(run);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1]["epoch"], 2);
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(fs::path(run) / "environment.json"))["validation_batch"], 16);
   EXPECT_TRUE(lines[0]["best"].get<bool>());
   EXPECT_TRUE(lines[0]["streams"]["depth"].contains("validation_accuracy"));
   EXPECT_EQ(lines[2]["test_accuracy"].get<double>(), result.tested.whole.accuracy);

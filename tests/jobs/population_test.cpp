@@ -145,6 +145,21 @@ TEST_F(PopulationJobTest, GivesOnTwoDevicesWhatItGivesOnOne) {
       << "each once";
 }
 
+TEST_F(PopulationJobTest, RecordsHowManySamplesAreScoredAtATimeWhateverIsTrained) {
+  options_.epochs = 1;
+  options_.controller = "none";
+  options_.source.synthetic_train = 400;
+  options_.resident.validation = 200;
+  for (const int64_t batch : {18, 90}) {
+    options_.batch = batch;
+    flags_.run.run_dir = folder_ / std::to_string(batch);
+    run_population_job(flags_.job(), {});
+    const auto facts =
+        nlohmann::json::parse(std::ifstream(fs::path(flags_.run.run_dir) / "environment.json"));
+    EXPECT_EQ(facts["validation_batch"], 50) << "four batches of at most 64, with --batch " << batch;
+  }
+}
+
 TEST_F(PopulationJobTest, RefusesMoreDevicesThanLanes) {
   options_.devices = {parse_device("cpu"), parse_device("cpu"), parse_device("cpu")};
   EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "--devices cpu,cpu,cpu", "--lanes 2");

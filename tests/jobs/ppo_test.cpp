@@ -50,6 +50,10 @@ TEST_F(PpoJobTest, WritesALineAStepAndLaneAndOneARoundByTheNamesPeopleKnow) {
   const auto lines = metrics();
   ASSERT_EQ(lines.size(), 2u * (4 * 2 + 1) + 1);
   EXPECT_EQ(lines[0]["round"], 1);
+  EXPECT_EQ(nlohmann::json::parse(
+                std::ifstream(fs::path(flags_.run.run_dir) / "environment.json"))["validation_batch"],
+            6)
+      << "all samples of the split, a tenth of the training's";
   EXPECT_EQ(lines[0]["step"], 1);
   EXPECT_FALSE(lines[0].contains("reward"));
   EXPECT_EQ(lines[3]["lane"], 1);

@@ -28,7 +28,7 @@ void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
   v({.name = "validation-batch",
      .help =
          "samples per network that are scored at a time, on validation and test; 0: as many as keep a GPU "
-         "busy, and --batch on the CPU",
+         "busy, and 64 on the CPU, whatever --batch is",
      .low = 0,
      .high = 1 << 20},
     population.validation_batch);

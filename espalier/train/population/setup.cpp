@@ -68,10 +68,10 @@ data::IteratorOptions training_plan(const PopulationConfig& options, const Devic
 
 int64_t validation_batch(const PopulationConfig& options, bool on_cuda) {
   if (options.validation_batch > 0) return options.validation_batch;
-  if (!on_cuda) return options.batch;
+  if (!on_cuda) return kCpuValidationBatch;
   constexpr int64_t kEnough = 16384;  // images that keep a large GPU busy
   constexpr int64_t kMost = 1024;     // of one network
-  return std::max(options.batch, std::min(kMost, (kEnough + options.lanes - 1) / options.lanes));
+  return std::min(kMost, (kEnough + options.lanes - 1) / options.lanes);
 }
 
 int64_t scored_batch(const PopulationConfig& options, bool on_cuda, int64_t num_samples) {

@@ -36,9 +36,11 @@ std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options
 
 data::IteratorOptions training_plan(const PopulationConfig& options, const DeviceName& device,
                                     at::ScalarType type);
-// Samples that are scored at a time: what the options say, else enough to keep a GPU busy and the training's
-// batch at least; on the CPU, whose caches are small, that. Sums of scores do not depend on it, bit for bit;
-// logits may, by a rounding, where torch or cuDNN compute them.
+// Samples of a network that are scored at a time: what the options say, else kCpuValidationBatch, or on a GPU
+// what keeps a large one busy. Never a matter of the training's batch: networks that are trained by batches
+// of other sizes are scored alike. Sums of scores do not depend on it, bit for bit; logits may, by a
+// rounding, where torch or cuDNN compute them.
+inline constexpr int64_t kCpuValidationBatch = 64;
 int64_t validation_batch(const PopulationConfig& options, bool on_cuda);
 // The same for a split of so many samples, shared out evenly: what a last batch lacks is computed all the
 // same.

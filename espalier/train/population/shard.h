@@ -127,6 +127,8 @@ class Shard {
   int64_t batches_per_epoch() const {
     return options().batches_per_step > 0 ? options().batches_per_step : batches_per_pass();
   }
+  // Samples of every lane that are scored at a time: the split shared out evenly (scored_batch()).
+  int64_t validation_batch() const { return validate_.plan().options().batch_size_per_env; }
   int64_t batches_per_pass() const { return train_.length() / setup_.batch_world->size(); }
   grow::Population& population() { return population_; }
   grow::Lifecycle& lifecycle() { return lifecycle_; }

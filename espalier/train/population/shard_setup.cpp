@@ -42,9 +42,13 @@ PopulationConfig placed(PopulationConfig options, const ranks::World& world) {
   return options;
 }
 
-PopulationConfig of_rank(PopulationConfig options, const ranks::World& world) {
-  options.lanes = (options.lanes + world.size() - 1) / world.size();
+PopulationConfig of_part(PopulationConfig options, int64_t num_parts) {
+  options.lanes = (options.lanes + num_parts - 1) / num_parts;
   return options;
+}
+
+PopulationConfig of_rank(PopulationConfig options, const ranks::World& world) {
+  return of_part(std::move(options), world.size());
 }
 
 ShardSetup shard_on(const DeviceName& device, const PopulationConfig& options, const Progress& progress) {
@@ -108,6 +112,8 @@ std::vector<DeviceStart> check_devices(const PopulationConfig& options, std::spa
                          .data = {data.bytes(), data.residency, data.validation.num_samples()},
                          .device = data.device};
     here.options.lanes = lanes;
+    here.options.validation_batch =
+        validation_batch(of_part(options, std::ssize(shards)), data.device.is_cuda());
     MemoryPlan plan = with_budget(job_parts(here, needs), data.device, options.device_memory);
     // It is there already.
     if (plan.budget_bytes > 0 && data.residency == data::Residency::kDevice)

@@ -30,7 +30,8 @@ std::vector<c10::Device> torch_devices_of(const PopulationConfig& options);
 // As rank `world.rank()` of a job is placed: where no devices are named, the ranks of a machine take its GPUs
 // in turn.
 PopulationConfig placed(PopulationConfig options, const ranks::World& world);
-// With those of the job's lanes that live at this rank at most.
+// With those of the lanes that one of so many ranks or shards has at most.
+PopulationConfig of_part(PopulationConfig options, int64_t num_parts);
 PopulationConfig of_rank(PopulationConfig options, const ranks::World& world);
 
 // Reads the data onto the device.

@@ -15,6 +15,7 @@
 #include "espalier/run/archive.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/population/episode_seed.h"
+#include "espalier/train/population/setup.h"
 
 namespace espalier::train {
 namespace {
@@ -88,6 +89,9 @@ PopulationTrainer::PopulationTrainer(const PopulationConfig& options, std::vecto
   for (size_t s = 0; s < shards.size(); ++s) {
     ShardSetup& setup = shards[s];
     PopulationConfig& part = setup.options;
+    // One size for all shards, wherever a lane lives.
+    part.validation_batch =
+        validation_batch(of_part(options_, std::ssize(places)), setup.dataset->device.is_cuda());
     part.lanes = std::ssize(envs[s]);
     part.controller = "none";  // one decides for all of them
     part.time_every = options.time_every;

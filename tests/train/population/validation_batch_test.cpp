@@ -161,7 +161,7 @@ TEST(ValidationBatch, SharesASplitOutEvenly) {
     options.validation_batch = validation_batch;
     return evaluation_plan(options, options.devices.front(), at::kFloat, num_samples).plan.batch_size_per_env;
   };
-  EXPECT_EQ(batch_of(0, 100), 10) << "as the training's on the CPU";
+  EXPECT_EQ(batch_of(0, 100), 50) << "two batches of at most 64 on the CPU";
   EXPECT_EQ(batch_of(64, 100), 50);
   EXPECT_EQ(batch_of(64, 128), 64);
   EXPECT_EQ(batch_of(64, 129), 43);
@@ -173,14 +173,46 @@ TEST(ValidationBatch, SharesASplitOutEvenly) {
 TEST(ValidationBatch, KeepsAGpuBusyWhereItIsNotTold) {
   PopulationConfig options = small_options(64);
   EXPECT_EQ(validation_batch(options, true), 256);
-  EXPECT_EQ(validation_batch(options, false), 10);
-  options.batch = 512;
-  EXPECT_EQ(validation_batch(options, true), 512) << "the training's at least";
-  options.batch = 10;
+  EXPECT_EQ(validation_batch(options, false), kCpuValidationBatch);
   options.lanes = 1;
   EXPECT_EQ(validation_batch(options, true), 1024) << "but no more of one network";
   options.validation_batch = 33;
   for (const bool on_cuda : {false, true}) EXPECT_EQ(validation_batch(options, on_cuda), 33);
+}
+
+TEST(ValidationBatch, IsTheSameWhateverNetworksAreTrainedBy) {
+  PopulationConfig options = small_options(64);
+  for (const int64_t batch : {1, 10, 512, 4096}) {
+    options.batch = batch;
+    EXPECT_EQ(validation_batch(options, true), 256) << batch;
+    EXPECT_EQ(validation_batch(options, false), kCpuValidationBatch) << batch;
+  }
+}
+
+// Fresh networks, so that nothing but the batch differs: [L], validation and test.
+TEST(ValidationBatch, GivesTheSameScoresWhateverNetworksAreTrainedBy) {
+  std::vector<std::vector<LaneScore>> scores;
+  for (const int64_t batch : {5, 33}) {
+    PopulationConfig options = small_options(3);
+    options.batch = batch;
+    testing::SmallSetup setup = small_setup(options);
+    setup.dataset = data::testing::resident(
+        data::testing::small_dataset({data::testing::image_spec(8, 8)}, 240, 67), {.validation = 200});
+    testing::OneShard trainer(options, setup);
+    EXPECT_EQ(trainer.shard().validation_batch(), 50) << "four batches of at most 64";
+    scores.push_back(trainer.validation().score());
+    for (const LaneScore& tested : trainer.test()) scores.back().push_back(tested);
+  }
+  ASSERT_EQ(scores[0].size(), 6u);
+  for (size_t i = 0; i < scores[0].size(); ++i) {
+    EXPECT_EQ(bits(scores[0][i].loss), bits(scores[1][i].loss)) << i;
+    EXPECT_EQ(bits(scores[0][i].accuracy), bits(scores[1][i].accuracy)) << i;
+  }
+}
+
+TEST(ValidationBatch, IsThatOfTheShardWithTheMostNetworks) {
+  const PopulationConfig options = small_options(33);
+  EXPECT_EQ(validation_batch(of_part(options, 2), true), 964) << "17 networks at most";
 }
 
 }  // namespace
