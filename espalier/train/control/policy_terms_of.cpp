@@ -18,7 +18,8 @@ PolicyTerms terms_of(const EnvironmentConfig& options, const grow::Population& p
           .gates = networks.gates.mode == grow::GateMode::kStrict ? "strict" : "permissive",
           .embargo = networks.embargo,
           .episode_length = networks.epochs,
-          .batches_per_step = networks.batches_per_step};
+          .batches_per_step = networks.batches_per_step,
+          .validate_every = networks.validate_every};
 }
 
 }  // namespace espalier::train

@@ -83,6 +83,8 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
                UsageError, "--gates strict", "give --gates permissive");
   EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.embargo = 2; }), {}),
                UsageError, "--embargo 2", "give --embargo 1");
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.validate_every = 2; }), {}),
+               UsageError, "--validate-every 2", "give --validate-every 1");
   EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.controller = "ppo"; }), {}),
                UsageError, "--controller", "ppo:FILE", "'ppo'");
   EvaluateConfig evaluated;
@@ -106,7 +108,7 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
 TEST_F(SavedPolicyTest, IsComparedInWhatItsFileHas) {
   TensorFile file = read_tensors(policy_);
   for (const char* key : {"blueprints", "host_slots", "planted_slots", "max_seeds", "parameter_budget",
-                          "gates", "embargo", "episode_length", "batches_per_step"})
+                          "gates", "embargo", "episode_length", "batches_per_step", "validate_every"})
     EXPECT_EQ(file.metadata.erase(key), 1u) << key;
   write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
   run_population_job(job([](PopulationConfig& options) { options.epochs = 3; }), {});

@@ -17,7 +17,8 @@ PolicyTerms some_terms() {
           .gates = "strict",
           .embargo = 5,
           .episode_length = 25,
-          .batches_per_step = 0};
+          .batches_per_step = 0,
+          .validate_every = 4};
 }
 
 TEST(PolicyTerms, ComeBackFromMetadata) {
