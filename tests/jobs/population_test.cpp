@@ -160,6 +160,28 @@ TEST_F(PopulationJobTest, RecordsHowManySamplesAreScoredAtATimeWhateverIsTrained
   }
 }
 
+TEST_F(PopulationJobTest, ShowsNothingOfStepsThatWereNotValidated) {
+  options_.epochs = 5;
+  options_.validate_every = 2;
+  run_population_job(flags_.job(), {});
+  int64_t num_lines = 0;
+  for (const nlohmann::json& line : metrics(flags_.run.run_dir)) {
+    if (line["kind"] != "lane" && line["kind"] != "epoch") continue;
+    num_lines += 1;
+    const int64_t epoch = line["epoch"];
+    const bool is_validated = epoch % 2 == 0 || epoch == 5;
+    for (const char* key : {"validation_loss", "validation_accuracy", "best_validation_accuracy",
+                            "worst_validation_accuracy"}) {
+      if (line["kind"] == "lane" && !line.contains(key)) continue;
+      EXPECT_EQ(line[key].is_number(), is_validated) << key << " in epoch " << epoch;
+    }
+    EXPECT_TRUE(line["train_loss"].is_number());
+  }
+  EXPECT_EQ(num_lines, 5 * 3);
+  options_.validate_every = 1;
+  EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "validate-every was 2, now 1");
+}
+
 TEST_F(PopulationJobTest, RefusesMoreDevicesThanLanes) {
   options_.devices = {parse_device("cpu"), parse_device("cpu"), parse_device("cpu")};
   EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "--devices cpu,cpu,cpu", "--lanes 2");

@@ -133,6 +133,7 @@ int train_population(const PopulationFlags& flags, Context& context) {
   LossAlarm alarm(options.learning_rate);
   jobs::PopulationEvents events = events_of(screen, options, facts);
   events.epoch_done = [&](const train::EpochRecord& epoch) {
+    const int64_t scored = epoch.is_validated ? facts.num_validation : 0;
     double best = 0;
     int64_t seeds = 0;
     for (const train::LaneRecord& lane : epoch.lanes) {
@@ -143,8 +144,8 @@ int train_population(const PopulationFlags& flags, Context& context) {
         fmt::format("{} {}/{}  loss {}  accuracy {:.2f} %  validation accuracy {}, best {}  {} {}",
                     options.batches_per_step > 0 ? "step" : "epoch", epoch.epoch, options.epochs,
                     loss_text(epoch.mean_trained().loss), 100 * epoch.mean_trained().accuracy,
-                    accuracy_text(epoch.mean_validated().accuracy, facts.num_validation),
-                    accuracy_text(best, facts.num_validation), seeds, seeds == 1 ? "seed" : "seeds");
+                    accuracy_text(epoch.mean_validated().accuracy, scored), accuracy_text(best, scored),
+                    seeds, seeds == 1 ? "seed" : "seeds");
     if (epoch.graphs.captures > 0)
       text += fmt::format("  {} captured in {:.2f} s", epoch.graphs.captures, epoch.graphs.capture_seconds);
     screen.say(text + fmt::format("  {:.1f} s\n", epoch.seconds) + failures_of(epoch));

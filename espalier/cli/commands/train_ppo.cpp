@@ -87,9 +87,9 @@ class RoundProfile {
 };
 
 std::string step_text(int64_t round, const train::EpochRecord& epoch, const train::PpoConfig& options) {
-  std::string text =
-      fmt::format("round {}/{}  step {}/{}  validation accuracy {:.2f} %", round, options.rounds, epoch.epoch,
-                  options.population.epochs, 100 * epoch.mean_validated().accuracy);
+  std::string text = fmt::format("round {}/{}  step {}/{}  validation accuracy {}", round, options.rounds,
+                                 epoch.epoch, options.population.epochs,
+                                 accuracy_text(epoch.mean_validated().accuracy, epoch.is_validated ? 1 : 0));
   if (epoch.epoch > 1) {  // the first has no decision before it
     double sum = 0;
     for (const train::LaneRecord& lane : epoch.lanes) sum += lane.reward.sum();

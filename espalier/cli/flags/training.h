@@ -29,6 +29,11 @@ void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
      .low = 0,
      .high = 1e9},
     population.batches_per_step);
+  v({.name = "validate-every",
+     .help = "steps from one that is validated to the next; the last step of an episode always is",
+     .low = 1,
+     .high = 1e9},
+    population.validate_every);
   v({.name = "validation-batch",
      .help =
          "samples per network that are scored at a time, on validation and test; 0: as many as keep a GPU "

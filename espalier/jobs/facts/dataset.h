@@ -15,7 +15,7 @@ nlohmann::ordered_json dataset_facts(const data::ResidentDataset& dataset);
 // none is refused.
 void check_can_decide(const data::ResidentDataset& dataset, const std::string& controller);
 
-// The line of an epoch whose networks were validated on nothing: what would be 0 is null.
+// The line of an epoch that was not validated, or on nothing: what was not measured is null.
 void clear_validation(nlohmann::ordered_json& line);
 
 }  // namespace espalier::jobs

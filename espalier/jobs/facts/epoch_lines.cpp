@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "espalier/jobs/facts/dataset.h"
+
 namespace espalier::jobs {
 namespace {
 
@@ -75,6 +77,7 @@ ordered_json EpochLines::lane_line(const train::EpochRecord& epoch, const train:
     }
     line["slots"].push_back(std::move(seed));
   }
+  if (!epoch.is_validated) clear_validation(line);
   return line;
 }
 
@@ -83,24 +86,26 @@ ordered_json EpochLines::epoch_line(const train::EpochRecord& epoch, double lear
   const train::LaneScore validated = epoch.mean_validated();
   const auto accuracy = [](const train::LaneRecord& lane) { return lane.validated.accuracy; };
   const auto [worst, best] = std::ranges::minmax(epoch.lanes, {}, accuracy);
-  return {{"kind", "epoch"},
-          {"epoch", epoch.epoch},
-          {"lanes", epoch.lanes.size()},
-          {"train_loss", trained.loss},
-          {"train_accuracy", trained.accuracy},
-          {"validation_loss", validated.loss},
-          {"validation_accuracy", validated.accuracy},
-          {"best_validation_accuracy", accuracy(best)},
-          {"worst_validation_accuracy", accuracy(worst)},
-          {"gradient_norm", trained.gradient_norm},
-          {"learning_rate", learning_rate},
-          {"retired_lanes", epoch.num_retired()},
-          {"seeds", num_seeds(epoch)},
-          {"time/captures", epoch.graphs.captures},
-          {"time/capture_seconds", epoch.graphs.capture_seconds},
-          {"time/eager_runs", epoch.graphs.eager},
-          {"time/rank_bytes", epoch.bytes_between_ranks},
-          {"seconds", epoch.seconds}};
+  ordered_json line{{"kind", "epoch"},
+                    {"epoch", epoch.epoch},
+                    {"lanes", epoch.lanes.size()},
+                    {"train_loss", trained.loss},
+                    {"train_accuracy", trained.accuracy},
+                    {"validation_loss", validated.loss},
+                    {"validation_accuracy", validated.accuracy},
+                    {"best_validation_accuracy", accuracy(best)},
+                    {"worst_validation_accuracy", accuracy(worst)},
+                    {"gradient_norm", trained.gradient_norm},
+                    {"learning_rate", learning_rate},
+                    {"retired_lanes", epoch.num_retired()},
+                    {"seeds", num_seeds(epoch)},
+                    {"time/captures", epoch.graphs.captures},
+                    {"time/capture_seconds", epoch.graphs.capture_seconds},
+                    {"time/eager_runs", epoch.graphs.eager},
+                    {"time/rank_bytes", epoch.bytes_between_ranks},
+                    {"seconds", epoch.seconds}};
+  if (!epoch.is_validated) clear_validation(line);
+  return line;
 }
 
 }  // namespace espalier::jobs

@@ -56,6 +56,10 @@ void RewardAccount::add(const RawObservation& epoch, const at::Tensor& op, const
   remember(epoch);
 }
 
+void RewardAccount::begin_accuracy(const at::Tensor& is_first, const at::Tensor& accuracy) {
+  accuracy_before_.copy_(at::where(is_first, accuracy, accuracy_before_));
+}
+
 // A lane that goes back is as it was before: the epoch left no trace.
 at::Tensor RewardAccount::unless_lost(const at::Tensor& now, const at::Tensor& before) const {
   if (losing_ == Losing::kEndsEpisode) return now;

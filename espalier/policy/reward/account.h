@@ -35,6 +35,10 @@ class RewardAccount {
   void add(const RawObservation& epoch, const at::Tensor& op, const at::Tensor& lost, EpisodePart part,
            const at::Tensor& retired = {});
 
+  // Before add(), where epochs are that are not validated: lanes that were not before, [L] bool, begin with
+  // the accuracy that the epoch shows, [L], so that to measure one for the first time is no gain.
+  void begin_accuracy(const at::Tensor& is_first, const at::Tensor& accuracy);
+
   // What the decision before the last epoch was worth; zeros, counting for nothing, after the first.
   const Reward& reward() const { return reward_; }
   // [L] bool: lost by a decision that is accounted for, or given up. They only wait, those that go on in this

@@ -44,10 +44,11 @@ struct LaneReport {
   int64_t epoch = 0;       // from 1
   int64_t num_epochs = 0;  // in the whole run
   double train_loss = 0;
-  double train_accuracy = 0;  // in [0, 1], as all accuracies here
-  double validation_loss = 0;
+  double train_accuracy = 0;   // in [0, 1], as all accuracies here
+  bool is_validated = true;    // in this epoch; else what follows is of the last one that was
+  double validation_loss = 0;  // NaN: none was yet
   double validation_accuracy = 0;
-  std::vector<double> accuracies;  // on validation, after every epoch that counted, this one last
+  std::vector<double> accuracies;  // on validation, after every epoch that was validated and counted
   double host_gradient_norm = 0;   // mean over the epoch's batches
   std::vector<SlotReport> slots;   // by action index
   std::vector<double> carried;     // the lane's column of what act() returned; empty: nothing

@@ -37,13 +37,14 @@ SeedAction HeuristicController::decide(const LaneReport& lane) const {
   for (size_t slot = 0; slot < lane.slots.size(); ++slot) {
     if (!is_under_way(lane.slots[slot].state.stage)) continue;
     any = true;
-    const SeedAction action = tend(lane.slots[slot], static_cast<int32_t>(slot));
+    const SeedAction action = tend(lane, static_cast<int32_t>(slot));
     if (action.op != SeedOp::kWait && may_choose(lane.slots[slot].state, action.op)) return action;
   }
   return any ? SeedAction{} : germinate(lane);
 }
 
-SeedAction HeuristicController::tend(const SlotReport& slot, int32_t index) const {
+SeedAction HeuristicController::tend(const LaneReport& lane, int32_t index) const {
+  const SlotReport& slot = lane.slots[static_cast<size_t>(index)];
   const SlotState& state = slot.state;
   const SeedAction wait{}, advance{.op = SeedOp::kAdvance, .slot = index},
       prune{.op = SeedOp::kPrune, .slot = index}, fossilize{.op = SeedOp::kFossilize, .slot = index};
@@ -51,13 +52,13 @@ SeedAction HeuristicController::tend(const SlotReport& slot, int32_t index) cons
   switch (state.stage) {
     case SeedStage::kTraining:
       if (grow::gate_g2(state, slot.measured, options_.gates).passed()) return advance;
-      return state.steps_in_stage >= kPatienceSteps ? prune : wait;
+      return lane.is_validated && state.steps_in_stage >= kPatienceSteps ? prune : wait;
     case SeedStage::kBlending:
       return grow::gate_g3(state).passed() ? advance : wait;
     case SeedStage::kHolding: {
       if (state.steps_in_stage < kHoldSteps || is_ramping(state)) return wait;
       const auto& gained = slot.measured.contribution_points;
-      const bool is_late = state.steps_in_stage >= kMaxHoldSteps;
+      const bool is_late = lane.is_validated && state.steps_in_stage >= kMaxHoldSteps;
       if (!gained) return is_late ? prune : wait;
       if (!(*gained > 0)) return prune;  // also what is not a number
       if (*gained < kKeepPoints && !is_late) return wait;

@@ -5,6 +5,7 @@
 //   TRAINING            advance when G2 passes; prune where it has not by kPatienceSteps
 //   BLENDING            advance when the blend arrived
 //   HOLDING             after kHoldSteps: fossilise what contributes, prune what does harm or nothing
+// What takes too long is pruned in a step that was validated alone: in the others gates lack evidence.
 #pragma once
 
 #include <vector>
@@ -40,7 +41,7 @@ class HeuristicController final : public Controller {
 
  private:
   SeedAction decide(const LaneReport& lane) const;
-  SeedAction tend(const SlotReport& slot, int32_t index) const;
+  SeedAction tend(const LaneReport& lane, int32_t index) const;
   SeedAction germinate(const LaneReport& lane) const;
 
   ControllerOptions options_;

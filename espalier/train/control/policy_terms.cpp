@@ -28,6 +28,7 @@ constexpr const char* kGateContribution = "gate_contribution";
 constexpr const char* kEmbargo = "embargo";
 constexpr const char* kEpisodeLength = "episode_length";
 constexpr const char* kBatchesPerStep = "batches_per_step";
+constexpr const char* kValidateEvery = "validate_every";
 constexpr NumberRange kCounts{1, 1'000'000'000}, kCountsOrNone{0, 1'000'000'000};
 
 const std::string* find(const Metadata& metadata, const char* key) {
@@ -96,6 +97,7 @@ Metadata metadata_of(const PolicyTerms& terms) {
   put_number(kEmbargo, terms.embargo);
   put_number(kEpisodeLength, terms.episode_length);
   put_number(kBatchesPerStep, terms.batches_per_step);
+  put_number(kValidateEvery, terms.validate_every);
   return metadata;
 }
 
@@ -113,7 +115,8 @@ PolicyTerms policy_terms(const Metadata& metadata, const std::string& file) {
                     .gate_contribution = number(metadata, kGateContribution, file),
                     .embargo = count(metadata, kEmbargo, file),
                     .episode_length = count(metadata, kEpisodeLength, file),
-                    .batches_per_step = count(metadata, kBatchesPerStep, file, kCountsOrNone)};
+                    .batches_per_step = count(metadata, kBatchesPerStep, file, kCountsOrNone),
+                    .validate_every = count(metadata, kValidateEvery, file)};
   if (const std::string* const gates = find(metadata, kGates)) {
     if (*gates != "permissive" && *gates != "strict")
       fail("'{}': metadata '{}': want permissive or strict, got '{}'", file, kGates, on_one_line(*gates));

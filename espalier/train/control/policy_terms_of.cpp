@@ -22,7 +22,8 @@ PolicyTerms terms_of(const EnvironmentConfig& options, const grow::Population& p
                     .gate_largest_norm = gates.max_gradient_norm,
                     .embargo = networks.embargo,
                     .episode_length = networks.epochs,
-                    .batches_per_step = networks.batches_per_step};
+                    .batches_per_step = networks.batches_per_step,
+                    .validate_every = networks.validate_every};
   if (gates.mode == grow::GateMode::kStrict) {
     terms.gates = "strict";
     terms.gate_improvement = gates.min_improvement_points;

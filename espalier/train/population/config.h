@@ -38,6 +38,8 @@ struct PopulationConfig : JobConfig {
   GovernorConfig governor;
   // Between two decisions; 0: a pass over the data. Else `epochs` counts steps of so many batches.
   int64_t batches_per_step = 0;
+  // Steps from one that is validated to the next; the last of an episode always is.
+  int64_t validate_every = 1;
   int64_t validation_batch = 0;     // samples that are scored at a time; 0: see validation_batch()
   std::string controller = "none";  // by its name in controllers()
   grow::GateOptions gates;

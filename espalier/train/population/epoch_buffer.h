@@ -30,6 +30,7 @@ struct EpochSums {
   at::Tensor op;                // [L] i64: of the decision before the epoch
   at::Tensor retired;           // [L] bool: given up before the epoch
   Telemetry telemetry = Telemetry::kAll;
+  bool is_validated = true;  // else `validated` is zeros
 };
 
 class EpochBuffer {

@@ -100,7 +100,8 @@ EpochReadings EpochReading::read(const EpochSums& sums, int64_t epoch) {
   const EpisodePart part = epoch == 0                             ? EpisodePart::kFirst
                            : epoch + 1 >= options_.episode_length ? EpisodePart::kLast
                                                                   : EpisodePart::kMiddle;
-  graphs_.run(fmt::format("read {} {}", static_cast<int>(part), static_cast<int>(sums.telemetry)),
+  graphs_.run(fmt::format("read {} {} {}", static_cast<int>(part), static_cast<int>(sums.telemetry),
+                          static_cast<int>(sums.is_validated)),
               [&] { body(sums, part); });
   return {.observed = observed_, .account = account_, .epoch = epoch, .part = part};
 }
@@ -113,15 +114,24 @@ void EpochReading::body(const EpochSums& sums, EpisodePart part) {
   read_lanes(sums);
   read_slots(sums, not_finite);
   const auto row = [&](LaneReading which) { return rows_.select(0, static_cast<int64_t>(which)); };
-  const at::Tensor verdict = governor_.judge({.train_loss = row(LaneReading::kTrainLoss),
-                                              .validation_loss = row(LaneReading::kValidationLoss),
-                                              .validation_accuracy = row(LaneReading::kValidationAccuracy),
-                                              .not_finite = not_finite});
+  const at::Tensor is_first = governor_.num_validated().eq(0);  // [L]: where this epoch is validated
+  Governor::Epoch judged{.train_loss = row(LaneReading::kTrainLoss), .not_finite = not_finite};
+  if (sums.is_validated) {
+    judged.validation_loss = row(LaneReading::kValidationLoss);
+    judged.validation_accuracy = row(LaneReading::kValidationAccuracy);
+  }
+  const at::Tensor verdict = governor_.judge(judged);
   rows_.select(0, kVerdict).copy_(verdict);
   observed_.lanes.copy_(rows_.narrow(0, 0, policy::kNumLaneReadings).t());
+  if (!sums.is_validated) {
+    observed(LaneReading::kValidationLoss).copy_(governor_.validation_loss());
+    observed(LaneReading::kValidationAccuracy).copy_(governor_.validation_accuracy());
+  }
   for (int64_t which = 0; which < policy::kNumSlotReadings; ++which)
     observed_.slots.select(2, which).copy_(slot_rows(which).t());
   observed_.states.copy_(sums.states);
+  if (options_.validate_every > 1)
+    account_.begin_accuracy(is_first, observed(LaneReading::kValidationAccuracy));
   account_.add(observed_, sums.op, verdict.ne(0), part, sums.retired);
   rows_.select(0, kCounts).copy_(account_.reward().counts());
   rows_.slice(0, first_term(options_.slots)).copy_(account_.reward().terms().t());
@@ -133,11 +143,17 @@ void EpochReading::read_lanes(const EpochSums& sums) {
     rows_.select(0, static_cast<int64_t>(which)).copy_(values);
   };
   const at::Tensor samples = sum(StepMetrics::kValid).clamp_min(1);
-  const at::Tensor whole = sums.validated.select(0, 0);  // [3,L]
   put(LaneReading::kTrainLoss, sum(StepMetrics::kLoss) / samples);
   put(LaneReading::kTrainAccuracy, sum(StepMetrics::kCorrect) / samples);
-  put(LaneReading::kValidationLoss, mean_of(whole, kLossSum));
-  put(LaneReading::kValidationAccuracy, mean_of(whole, kHits));
+  if (sums.is_validated) {
+    const at::Tensor whole = sums.validated.select(0, 0);  // [3,L]
+    put(LaneReading::kValidationLoss, mean_of(whole, kLossSum));
+    put(LaneReading::kValidationAccuracy, mean_of(whole, kHits));
+  } else {
+    const at::Tensor is_known = governor_.num_validated().gt(0);
+    put(LaneReading::kValidationLoss, at::where(is_known, governor_.validation_loss(), kUnmeasured));
+    put(LaneReading::kValidationAccuracy, at::where(is_known, governor_.validation_accuracy(), kUnmeasured));
+  }
   put(LaneReading::kGradientNorm, sum(StepMetrics::kNorm) / sums.num_batches);
   put(LaneReading::kAddedParameters, sums.added_parameters);
   put(LaneReading::kBudgetUsed, sums.added_parameters / config_.parameter_budget);
@@ -167,6 +183,10 @@ void EpochReading::read_slots(const EpochSums& sums, const at::Tensor& not_finit
       without.select(1, kSamples).gt(0).logical_and(is_undecided(sums.states).t());  // [S,L]
   slot_rows(static_cast<int64_t>(SlotReading::kContributionPoints))
       .copy_(at::where(was_measured, (accuracy - mean_of(without, kHits)) * 100, kUnmeasured));
+}
+
+at::Tensor EpochReading::observed(LaneReading which) const {
+  return observed_.lanes.select(1, static_cast<int64_t>(which));
 }
 
 at::Tensor EpochReading::slot_rows(int64_t which) const {

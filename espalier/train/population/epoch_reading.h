@@ -4,7 +4,8 @@
 //
 // Kept true: nothing is read on the host, and everything lies where it did, so a reading is captured once for
 // each part of an episode; numbers are f64 until they are observed (f32), so reports and logs have all their
-// bits; a number that was not measured is NaN.
+// bits; a number that was not measured is NaN. Where an epoch is not validated, the last scores hold, so that
+// nothing seems gained or lost; before the first ones 0 is observed, and what they show is no gain.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,7 @@ struct ReadingOptions {
   int64_t lanes = 1;
   int64_t slots = 1;
   int64_t episode_length = 1;  // T, in epochs
+  int64_t validate_every = 1;  // epochs
   policy::Losing losing = policy::Losing::kEndsEpisode;
   GovernorConfig governor;
   GuessingLevel guessing;
@@ -48,6 +50,7 @@ struct ReadingOptions {
 // One lane's part of an epoch, as it comes to the host.
 struct LaneReadings {
   LaneMetrics trained;  // without the norms of its seeds, which are in `slots`
+  // Of the epoch, or where it was not validated of the last one that was and was sound; NaN: of none.
   LaneScore validated;
   Verdict verdict = Verdict::kSound;
   struct Slot {
@@ -82,7 +85,8 @@ class EpochReading {
   void body(const EpochSums& sums, policy::EpisodePart part);
   void read_lanes(const EpochSums& sums);
   void read_slots(const EpochSums& sums, const at::Tensor& not_finite);
-  at::Tensor slot_rows(int64_t which) const;  // [S,L]
+  at::Tensor observed(policy::LaneReading which) const;  // [L] f32
+  at::Tensor slot_rows(int64_t which) const;             // [S,L]
 
   ReadingConfig config_;
   ReadingOptions options_;

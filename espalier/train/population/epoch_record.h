@@ -37,7 +37,8 @@ struct LaneRecord {
   LaneOutcome outcome = LaneOutcome::kTrained;
   Verdict verdict = Verdict::kSound;
   LaneMetrics trained;
-  LaneScore validated;
+  LaneScore validated;            // NaN: not in this epoch
+  LaneScore last_validated;       // as the controller is told it: the same, or of the last epoch that was
   double rate_factor = 1;         // for the epoch that comes
   int64_t num_rollbacks = 0;      // so far
   std::vector<int64_t> blamed;    // slots that were barred in this roll-back
@@ -49,7 +50,8 @@ struct LaneRecord {
 };
 
 struct EpochRecord {
-  int64_t epoch = 0;  // from 1
+  int64_t epoch = 0;         // from 1
+  bool is_validated = true;  // in this epoch
   double seconds = 0;
   std::vector<LaneRecord> lanes;    // [L]
   GraphWork graphs;                 // in this epoch, of all shards
@@ -58,7 +60,7 @@ struct EpochRecord {
   int64_t num_retired() const;
   // Over lanes that were trained; over all where none was.
   LaneMetrics mean_trained() const;
-  LaneScore mean_validated() const;
+  LaneScore mean_validated() const;  // NaN: not in this epoch
 };
 
 }  // namespace espalier::train

@@ -38,7 +38,6 @@ Governor::Governor(const GovernorConfig& config, const GuessingLevel& guessing, 
       learned_above_(std::numeric_limits<double>::infinity()),
       numbers_(at::TensorOptions(at::kDouble).device(device)),
       lanes_(lanes),
-      num_good_(at::zeros({lanes}, numbers_)),
       trained_(empty_loss()),
       validated_(empty_loss()),
       accuracy_(at::zeros({lanes}, numbers_)) {
@@ -48,7 +47,9 @@ Governor::Governor(const GovernorConfig& config, const GuessingLevel& guessing, 
 }
 
 Governor::Loss Governor::empty_loss() const {
-  return {.last = at::zeros({lanes_}, numbers_), .mean_square = at::zeros({lanes_}, numbers_)};
+  return {.num_good = at::zeros({lanes_}, numbers_),
+          .last = at::zeros({lanes_}, numbers_),
+          .mean_square = at::zeros({lanes_}, numbers_)};
 }
 
 void Governor::begin() {
@@ -56,23 +57,26 @@ void Governor::begin() {
 }
 
 at::Tensor Governor::judge(const Epoch& epoch) {
+  const bool is_validated = epoch.validation_loss.defined();
   at::Tensor verdict = at::zeros_like(accuracy_);
   if (config_.governing == Governing::kOn) {
-    const at::Tensor rose = num_good_.gt(0).logical_and(epoch.train_loss.gt(trained_.last));
-    const at::Tensor jumped =
-        has_jumped(trained_, epoch.train_loss)
-            .logical_or(rose.logical_and(has_jumped(validated_, epoch.validation_loss)));
-    verdict.masked_fill_(rose.logical_and(is_guessing(epoch.validation_accuracy)),
-                         static_cast<double>(Verdict::kGuessing));
+    at::Tensor jumped = has_jumped(trained_, epoch.train_loss);
+    if (is_validated) {
+      const at::Tensor rose = trained_.num_good.gt(0).logical_and(epoch.train_loss.gt(trained_.last));
+      jumped = jumped.logical_or(rose.logical_and(has_jumped(validated_, epoch.validation_loss)));
+      verdict.masked_fill_(rose.logical_and(is_guessing(epoch.validation_accuracy)),
+                           static_cast<double>(Verdict::kGuessing));
+    }
     verdict.masked_fill_(jumped, static_cast<double>(Verdict::kLossJumped));
   }
   verdict.masked_fill_(epoch.not_finite, static_cast<double>(Verdict::kNotFinite));
 
   const at::Tensor sound = verdict.eq(0);
   remember(trained_, epoch.train_loss, sound);
-  remember(validated_, epoch.validation_loss, sound);
-  accuracy_.copy_(at::where(sound, epoch.validation_accuracy, accuracy_));
-  num_good_.add_(sound);
+  if (is_validated) {
+    remember(validated_, epoch.validation_loss, sound);
+    accuracy_.copy_(at::where(sound, epoch.validation_accuracy, accuracy_));
+  }
   return verdict;
 }
 
@@ -80,7 +84,7 @@ at::Tensor Governor::has_jumped(const Loss& loss, const at::Tensor& now) const {
   const at::Tensor usual = at::sqrt(loss.mean_square);
   return now.gt(loss.last * config_.ratio)
       .logical_and_((now - loss.last).gt(usual * config_.spread))
-      .logical_and_(num_good_.ge(kLeastSteps));
+      .logical_and_(loss.num_good.ge(kLeastSteps));
 }
 
 at::Tensor Governor::is_guessing(const at::Tensor& accuracy) const {
@@ -90,14 +94,16 @@ at::Tensor Governor::is_guessing(const at::Tensor& accuracy) const {
 // The plain mean of the first changes, then one that forgets: the n-th weighs 1/n, at least 1/window.
 void Governor::remember(Loss& loss, const at::Tensor& now, const at::Tensor& sound) const {
   const at::Tensor change = (now - loss.last).square();
-  const at::Tensor weight = num_good_.clamp(1, static_cast<double>(config_.window)).reciprocal();
+  const at::Tensor weight = loss.num_good.clamp(1, static_cast<double>(config_.window)).reciprocal();
   const at::Tensor mean = loss.mean_square + (change - loss.mean_square) * weight;
-  loss.mean_square.copy_(at::where(sound.logical_and(num_good_.ge(1)), mean, loss.mean_square));
+  loss.mean_square.copy_(at::where(sound.logical_and(loss.num_good.ge(1)), mean, loss.mean_square));
   loss.last.copy_(at::where(sound, now, loss.last));
+  loss.num_good.add_(sound);
 }
 
 std::vector<NamedTensor> Governor::state() const {
-  return {{"governor.num_good", num_good_},
+  return {{"governor.num_good", trained_.num_good},
+          {"governor.num_validated", validated_.num_good},
           {"governor.train_loss", trained_.last},
           {"governor.train_loss_change", trained_.mean_square},
           {"governor.validation_loss", validated_.last},

@@ -9,8 +9,9 @@
 // behind: it counts only where training agrees. Before kLeastSteps good epochs nothing has jumped.
 //
 // Kept true: a lane's verdict depends on its own epochs alone; an epoch that was not sound leaves no trace,
-// so that a lane which goes back is compared with what it goes back to; nothing is read on the host, and
-// everything lies where it did.
+// so that a lane which goes back is compared with what it goes back to; an epoch that was not validated is
+// judged by training alone, and what is remembered of validation stays: its usual change is that from one
+// validation to the next; nothing is read on the host, and everything lies where it did.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,20 +39,26 @@ class Governor {
   void begin();  // all lanes begin anew
 
   struct Epoch {
-    at::Tensor train_loss;           // [L] f64
-    at::Tensor validation_loss;      // [L] f64
-    at::Tensor validation_accuracy;  // [L] f64, in [0, 1]
-    at::Tensor not_finite;           // [L] bool
+    at::Tensor train_loss;                // [L] f64
+    at::Tensor validation_loss = {};      // [L] f64; undefined: the epoch was not validated
+    at::Tensor validation_accuracy = {};  // [L] f64, in [0, 1]; the same
+    at::Tensor not_finite;                // [L] bool
   };
   // [L] f64 on the device: the numbers of Verdict. Remembers what was sound.
   at::Tensor judge(const Epoch& epoch);
+
+  // Of the last epoch that was validated and sound; 0 before.
+  const at::Tensor& validation_loss() const { return validated_.last; }    // [L] f64
+  const at::Tensor& validation_accuracy() const { return accuracy_; }      // [L] f64
+  const at::Tensor& num_validated() const { return validated_.num_good; }  // [L] f64: such epochs
 
   std::vector<NamedTensor> state() const;  // what a checkpoint in the middle of an episode holds
 
  private:
   // A loss and how much it usually changes.
   struct Loss {
-    at::Tensor last;         // [L] f64: after the last good epoch
+    at::Tensor num_good;     // [L] f64: good epochs that it was measured in
+    at::Tensor last;         // [L] f64: after the last of them
     at::Tensor mean_square;  // [L] f64: of its changes
   };
 
@@ -65,10 +72,9 @@ class Governor {
   double learned_above_;   // an accuracy
   at::TensorOptions numbers_;
   int64_t lanes_;
-  at::Tensor num_good_;  // [L] f64: good epochs
   Loss trained_;
   Loss validated_;
-  at::Tensor accuracy_;  // [L] f64: after the last good epoch
+  at::Tensor accuracy_;  // [L] f64: after the last good epoch that was validated
 };
 
 }  // namespace espalier::train

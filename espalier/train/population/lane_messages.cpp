@@ -58,14 +58,15 @@ void visit(Stream& stream, SlotReport& slot) {
 
 template <class Stream>
 void visit(Stream& stream, LaneRecord& record) {
-  auto& [lane, outcome, verdict, trained, validated, rate_factor, num_rollbacks, blamed, num_parameters,
-         slots, action, gate, reward] = record;
+  auto& [lane, outcome, verdict, trained, validated, last_validated, rate_factor, num_rollbacks, blamed,
+         num_parameters, slots, action, gate, reward] = record;
   auto& [terms, counts] = reward;
   stream.plain(lane);
   stream.plain(outcome);
   stream.plain(verdict);
   visit(stream, trained);
   stream.plain(validated);
+  stream.plain(last_validated);
   stream.plain(rate_factor);
   stream.plain(num_rollbacks);
   stream.list(blamed);
@@ -79,13 +80,14 @@ void visit(Stream& stream, LaneRecord& record) {
 
 template <class Stream>
 void visit(Stream& stream, LaneReport& report) {
-  auto& [lane, epoch, num_epochs, train_loss, train_accuracy, validation_loss, validation_accuracy,
-         accuracies, host_gradient_norm, slots, carried] = report;
+  auto& [lane, epoch, num_epochs, train_loss, train_accuracy, is_validated, validation_loss,
+         validation_accuracy, accuracies, host_gradient_norm, slots, carried] = report;
   stream.plain(lane);
   stream.plain(epoch);
   stream.plain(num_epochs);
   stream.plain(train_loss);
   stream.plain(train_accuracy);
+  stream.plain(is_validated);
   stream.plain(validation_loss);
   stream.plain(validation_accuracy);
   stream.list(accuracies);

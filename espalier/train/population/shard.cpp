@@ -243,6 +243,10 @@ void Shard::queue_validation(const Progress& progress) {
     for (int64_t lane = 0; lane < population_.num_lanes(); ++lane)
       if (lanes_[static_cast<size_t>(lane)].is_retired) snapshots_.restore_values(lane);
   timing_.end(StepPart::kTrain);
+  if (!is_validated()) {
+    validation_.clear();
+    return;
+  }
   timing_.begin(StepPart::kValidation);
   std::vector<int64_t> asked;
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
@@ -258,14 +262,16 @@ void Shard::queue_validation(const Progress& progress) {
 }
 
 EpochRecord Shard::finish_epoch(std::span<const LaneReadings> read) {
-  EpochRecord record{.epoch = epoch_ + 1};
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  EpochRecord record{.epoch = epoch_ + 1, .is_validated = is_validated()};
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
     const auto i = static_cast<size_t>(lane);
     record.lanes.push_back({.lane = env_of(lane),
                             .outcome = lanes_[i].is_retired ? LaneOutcome::kRetired : LaneOutcome::kTrained,
                             .verdict = lanes_[i].is_retired ? Verdict::kSound : read[i].verdict,
                             .trained = read[i].trained,
-                            .validated = read[i].validated,
+                            .validated = record.is_validated ? read[i].validated : LaneScore{kNone, kNone},
+                            .last_validated = read[i].validated,
                             .slots = slots_of(lane, read[i]),
                             .reward = read[i].reward});
   }
@@ -291,7 +297,8 @@ std::vector<SlotReport> Shard::slots_of(int64_t lane, const LaneReadings& read) 
     if (report.measured.gradient_norm)
       report.measured.gradient_ratio = *report.measured.gradient_norm / read.trained.gradient_norm;
     const std::optional<double>& before = of.accuracy_before[s];
-    if (before && holds_seed(report.state.stage) && report.state.stage != SeedStage::kGerminated)
+    if (is_validated() && before && holds_seed(report.state.stage) &&
+        report.state.stage != SeedStage::kGerminated)
       report.measured.improvement_points = 100 * (read.validated.accuracy - *before);
     slots.push_back(std::move(report));
   }
@@ -307,7 +314,7 @@ void Shard::handle_failures(EpochRecord& record) {
     Lane& of = lanes_[i];
     const auto here = static_cast<int64_t>(i);
     if (!of.is_retired && lane.verdict == Verdict::kSound) {
-      of.accuracies.push_back(lane.validated.accuracy);
+      if (record.is_validated) of.accuracies.push_back(lane.validated.accuracy);
       good.push_back(here);
     } else if (!of.is_retired && rolls_back) {
       roll_back(here, lane);
@@ -367,8 +374,9 @@ std::vector<LaneReport> Shard::reports_of(const EpochRecord& record) const {
                        .num_epochs = options().epochs,
                        .train_loss = lane.trained.loss,
                        .train_accuracy = lane.trained.accuracy,
-                       .validation_loss = lane.validated.loss,
-                       .validation_accuracy = lane.validated.accuracy,
+                       .is_validated = record.is_validated,
+                       .validation_loss = lane.last_validated.loss,
+                       .validation_accuracy = lane.last_validated.accuracy,
                        .accuracies = lanes_[i].accuracies,
                        .host_gradient_norm = lane.trained.gradient_norm,
                        .slots = lane.slots});

@@ -101,7 +101,7 @@ class Shard {
   void begin_training();
   bool has_batches_left() const { return batches_done_ < batches_per_epoch(); }
   void train_batch();
-  void queue_validation(const Progress& progress);
+  void queue_validation(const Progress& progress);               // where the epoch is validated
   EpochRecord finish_epoch(std::span<const LaneReadings> read);  // its lanes'
   // Only for lanes that have something to decide.
   std::vector<LaneReport> reports_of(const EpochRecord& record) const;
@@ -116,6 +116,10 @@ class Shard {
   const ShardSetup& setup() const { return setup_; }
   int64_t env_of(int64_t lane) const { return setup_.frame.lane_id(lane); }
   int64_t epochs_done() const { return epoch_; }
+  // Whether the epoch under way is: every N-th, and the last.
+  bool is_validated() const {
+    return (epoch_ + 1) % options().validate_every == 0 || epoch_ + 1 >= options().epochs;
+  }
   int64_t batches_done() const { return batches_done_; }  // in the epoch under way
   std::string title() const;                              // "epoch 3/10": the one under way
   int64_t num_retired() const { return std::ranges::count_if(lanes_, &Lane::is_retired); }
@@ -135,7 +139,7 @@ class Shard {
 
  private:
   struct Lane {
-    std::vector<double> accuracies;                      // on validation, epochs that counted
+    std::vector<double> accuracies;                      // on validation, where it was measured and counted
     std::vector<std::optional<double>> accuracy_before;  // [S] of validation, when TRAINING began
     double rate_factor = 1;
     int64_t num_halvings = 0;

@@ -105,6 +105,7 @@ PopulationTrainer::PopulationTrainer(const PopulationConfig& options, std::vecto
       reading, ReadingOptions{.lanes = num_lanes(),
                               .slots = num_slots(),
                               .episode_length = options.epochs,
+                              .validate_every = options.validate_every,
                               .losing = on_failure == OnFailure::kRollBack ? policy::Losing::kGoesOn
                                                                            : policy::Losing::kEndsEpisode,
                               .governor = options.governor,
@@ -158,7 +159,9 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   std::vector<LaneMessage> remote = remote_lanes();
   acting_.begin_step();
   acting_.begin(StepPart::kAct);
-  const EpochReadings read = reading_->read(buffer_->sums(shards_.front()->telemetry()), epochs_done());
+  EpochSums sums = buffer_->sums(shards_.front()->telemetry());
+  sums.is_validated = shards_.front()->is_validated();
+  const EpochReadings read = reading_->read(sums, epochs_done());
   // Who does not decide takes its sums along instead, to tell them.
   const at::Tensor carried = world_.leads() ? controller.act(read) : buffer_->packed();
   acting_.end(StepPart::kAct);
@@ -167,7 +170,7 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   tell_lanes(records);
   act(records, remote, choices(records, remote, controller));
 
-  EpochRecord all{.epoch = records.front().epoch};
+  EpochRecord all{.epoch = records.front().epoch, .is_validated = records.front().is_validated};
   for (EpochRecord& record : records) std::ranges::move(record.lanes, std::back_inserter(all.lanes));
   for (LaneMessage& lane : remote) all.lanes.push_back(std::move(lane.record));
   std::ranges::sort(all.lanes, {}, &LaneRecord::lane);

@@ -39,6 +39,9 @@ class Evaluation {
   // left out in all lanes. slots: ascending.
   void pass(std::span<const int64_t> slots = {}, const Tick& tick = {});
 
+  // As if there had been no sample.
+  void clear() { sums_.zero_(); }
+
   // [1 + S,3,L] f64 device: of the whole networks, then without each slot: loss times samples, hits, samples;
   // zeros where the last pass left none out.
   const at::Tensor& sums() const { return sums_; }

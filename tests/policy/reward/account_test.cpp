@@ -59,6 +59,18 @@ TEST(RewardAccount, LetsALaneThatGoesBackPayAndGoOnFromWhereItWas) {
   EXPECT_NEAR(lanes.reward(1), 5, 1e-4) << "compared with 0.5, to which it went back";
 }
 
+TEST(RewardAccount, TakesWhatIsMeasuredFirstForNoGain) {
+  TwoLanes lanes(Losing::kGoesOn);
+  lanes.add({0, 0}, bools({0, 0}), EpisodePart::kFirst);  // not validated
+  lanes.account.begin_accuracy(bools({1, 0}), at::tensor({0.6f, 0.6f}));
+  lanes.add({0.6, 0.6}, bools({0, 0}), EpisodePart::kMiddle);
+  EXPECT_EQ(lanes.reward(0), 0);
+  EXPECT_NEAR(lanes.reward(1), 60, 1e-4);
+  lanes.account.begin_accuracy(bools({0, 0}), at::tensor({0.7f, 0.7f}));
+  lanes.add({0.7, 0.7}, bools({0, 0}), EpisodePart::kMiddle);
+  EXPECT_NEAR(lanes.reward(0), 10, 1e-4);
+}
+
 TEST(RewardAccount, PaysAndAsksARetiredLaneNothing) {
   TwoLanes lanes(Losing::kGoesOn);
   lanes.add({0.5, 0.5}, bools({0, 0}), EpisodePart::kFirst);

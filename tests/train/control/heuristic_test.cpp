@@ -60,6 +60,15 @@ TEST(HeuristicController, PlantsNothingThatCannotFinishBeforeTheRunEnds) {
   EXPECT_EQ(decide(late).op, SeedOp::kWait);
 }
 
+TEST(HeuristicController, PrunesForWantOfEvidenceOnlyInAStepThatWasValidated) {
+  for (LaneReport lane : {lane_with(SeedStage::kTraining, HeuristicController::kPatienceSteps),
+                          lane_with(SeedStage::kHolding, HeuristicController::kMaxHoldSteps)}) {
+    EXPECT_EQ(decide(lane).op, SeedOp::kPrune);
+    lane.is_validated = false;
+    EXPECT_EQ(decide(lane).op, SeedOp::kWait);
+  }
+}
+
 TEST(HeuristicController, TakesTheSlotWhereLeastWasTriedAndBlueprintsInTurn) {
   LaneReport lane = still_lane();
   lane.slots[2].state.num_seeds = 1;

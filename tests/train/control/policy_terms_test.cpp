@@ -23,7 +23,8 @@ PolicyTerms some_terms() {
           .gate_contribution = 0.1,
           .embargo = 5,
           .episode_length = 25,
-          .batches_per_step = 0};
+          .batches_per_step = 0,
+          .validate_every = 4};
 }
 
 TEST(PolicyTerms, ComeBackFromMetadata) {

@@ -120,6 +120,42 @@ TEST(Governor, JudgesByNoValidationWhereThereIsNone) {
             static_cast<double>(Verdict::kLossJumped));
 }
 
+// Undefined: the epoch was not validated.
+TEST(Governor, KeepsWhatItKnowsOfValidationWhereThereIsNone) {
+  const auto of = [](double value) { return at::full({1}, value, at::kDouble); };
+  const at::Tensor sound = at::zeros({1}, at::kBool);
+  Governor always({}, kTenClasses, 1, at::kCPU), now_and_then({}, kTenClasses, 1, at::kCPU);
+  for (int step = 0; step < 18; ++step) {
+    const double train = 2 - 0.05 * step;
+    if (step % 3 != 2) {
+      EXPECT_EQ(now_and_then.judge({.train_loss = of(train), .not_finite = sound}).item<double>(), 0);
+      continue;
+    }
+    // Only what is measured is remembered, so that the usual change does not shrink.
+    const double loss = step % 2 == 0 ? 2.0 : 2.2;
+    const double accuracy = 0.4 + 0.01 * step;
+    always.judge({of(train), of(loss), of(accuracy), sound});
+    EXPECT_EQ(now_and_then.judge({of(train), of(loss), of(accuracy), sound}).item<double>(), 0);
+    EXPECT_EQ(now_and_then.num_validated().item<double>(), 1 + step / 3);
+    EXPECT_EQ(now_and_then.validation_loss().item<double>(), loss);
+    EXPECT_EQ(now_and_then.validation_accuracy().item<double>(), accuracy);
+    const auto wanted = always.state(), known = now_and_then.state();
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i].name.find("validat") == std::string::npos) continue;
+      EXPECT_EQ(known[i].tensor.item<double>(), wanted[i].tensor.item<double>())
+          << wanted[i].name << ", " << step;
+    }
+  }
+  // Above 1.5 times 2.2, and by 5.75 of the usual changes: with repeats among these it would be by ten.
+  EXPECT_EQ(now_and_then.judge({of(1.2), of(3.35), of(0.3), sound}).item<double>(), 0);
+  EXPECT_EQ(
+      now_and_then.judge({.train_loss = of(NAN), .not_finite = at::ones({1}, at::kBool)}).item<double>(),
+      static_cast<double>(Verdict::kNotFinite));
+  EXPECT_EQ(now_and_then.judge({.train_loss = of(9), .not_finite = sound}).item<double>(),
+            static_cast<double>(Verdict::kLossJumped))
+      << "training alone";
+}
+
 TEST(Governor, BeginsAnewWithEveryEpisode) {
   Governor governor({}, kTenClasses, 1, at::kCPU);
   const auto of = [](double value) { return at::full({1}, value, at::kDouble); };

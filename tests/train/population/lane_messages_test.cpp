@@ -20,6 +20,7 @@ LaneMessage full_message() {
   record = {.lane = 5,
             .outcome = LaneOutcome::kRolledBack,
             .validated = {0.5, 0.75},
+            .last_validated = {0.25, 0.125},
             .rate_factor = 0.5,
             .num_rollbacks = 1,
             .num_parameters = 42};
@@ -40,6 +41,7 @@ LaneMessage full_message() {
                               .num_epochs = 7,
                               .train_loss = 1,
                               .train_accuracy = 2,
+                              .is_validated = false,
                               .validation_loss = 3,
                               .validation_accuracy = 4,
                               .accuracies = {0.1, 0.2},
@@ -59,6 +61,8 @@ TEST(LaneMessages, BringEveryFieldBack) {
   // Written again, they are the same bytes: nothing was lost or changed on the way.
   EXPECT_EQ(encode(read), bytes);
   EXPECT_EQ(read[0].record.num_parameters, 42);
+  EXPECT_EQ(read[0].record.last_validated.accuracy, 0.125);
+  EXPECT_FALSE(read[0].report->is_validated);
   EXPECT_EQ(read[0].record.trained.slots, std::vector<double>{8});
   EXPECT_EQ(read[0].record.slots[0].measured.contribution_points, -2.0);
   EXPECT_FALSE(read[0].record.slots[0].measured.gradient_ratio);

@@ -84,6 +84,7 @@ TEST(PopulationTrainer, ReadEachEpochOnce) {
 
 TEST(PopulationTrainer, ArePlannedForTheDeviceThatTheyLiveOn) {
   PpoConfig options = small_ppo(6);
+  options.population.validation_batch = options.population.batch;  // so that training takes most
   const auto bytes_of = [&](size_t shards_of_cpu, const char* controller) {
     options.population.devices.assign(shards_of_cpu, parse_device("cpu"));
     options.controller = controller;
