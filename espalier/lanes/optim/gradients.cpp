@@ -1,6 +1,7 @@
 #include "espalier/lanes/optim/gradients.h"
 
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -120,12 +121,13 @@ at::Tensor lane_gradient_norms(const std::vector<LaneParameter*>& parameters) {
 }
 
 void clip_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& norms,
-                          double max_norm) {
+                          const at::Tensor& max_norms) {
   const int64_t lanes = check(parameters, "clip_lane_gradients_");
   check_sizes(norms, {lanes}, "clip_lane_gradients_", "norms", "[L]");
-  TORCH_CHECK(max_norm > 0, "clip_lane_gradients_: max_norm: want above 0, got ", max_norm);
+  check_sizes(max_norms, {lanes}, "clip_lane_gradients_", "max_norms", "[L]");
   const c10::NoGradGuard no_grad;
-  scale_lane_gradients_(parameters, (max_norm / (norms + 1e-6)).clamp_max(1));
+  const at::Tensor most = max_norms.to(norms.scalar_type());
+  scale_lane_gradients_(parameters, at::where(most > 0, (most / (norms + 1e-6)).clamp_max(1), 1));
 }
 
 void scale_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& factors) {

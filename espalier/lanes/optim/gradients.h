@@ -22,9 +22,10 @@ void lane_backward(const at::Tensor& losses, const std::vector<LaneParameter*>& 
 at::Tensor lane_gradient_norms(const std::vector<LaneParameter*>& parameters);
 
 // Multiplies the gradients of each lane by min(1, max_norm / (norm + 1e-6)), as torch's clip_grad_norm_ does,
-// in place. norms: [L], of lane_gradient_norms(). A lane whose norm is not finite ends up not finite.
+// in place. norms: [L], of lane_gradient_norms(); max_norms: [L] f64, 0: any. A lane whose norm is not finite
+// ends up not finite.
 void clip_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& norms,
-                          double max_norm);
+                          const at::Tensor& max_norms);
 
 // Multiplies the gradients of each lane by its factor, [L] of floats, in place.
 void scale_lane_gradients_(const std::vector<LaneParameter*>& parameters, const at::Tensor& factors);

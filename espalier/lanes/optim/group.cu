@@ -98,8 +98,9 @@ __global__ void __launch_bounds__(kThreads)
     if (age != nullptr && moves) *age += 1;
     const W* const rates = static_cast<const W*>(falls ? lanes.peak_rates : lanes.rates);
     W factor = 1;
-    if (lanes.clip_norm > 0) {
-      factor = static_cast<W>(lanes.clip_norm) / plus(norm, static_cast<W>(1e-6));
+    const double most = lanes.clip_norms == nullptr ? 0 : lanes.clip_norms[live.lane];
+    if (most > 0) {
+      factor = static_cast<W>(most) / plus(norm, static_cast<W>(1e-6));
       if (factor > W(1)) factor = 1;
     }
     verdicts[i] = {.rate = static_cast<double>(times(rates[live.lane], static_cast<W>(share))),
@@ -129,8 +130,9 @@ __global__ void __launch_bounds__(kThreads) sgd_kernel(UpdateLists lists, const 
     const GroupParameter& parameter = lists.parameters[unit.parameter];
     const GroupFacts& group = lists.groups[live.group];
     const W rate = static_cast<W>(verdict.rate), factor = static_cast<W>(verdict.factor),
-            unscale = static_cast<W>(verdict.unscale), momentum = static_cast<W>(group.momentum),
-            decay = static_cast<W>(group.weight_decay);
+            unscale = static_cast<W>(verdict.unscale),
+            momentum = static_cast<W>(group.momentum_factors[live.lane]),
+            decay = static_cast<W>(group.weight_decays[live.lane]);
     const int first = unit.part * kUnitValues + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
@@ -140,12 +142,12 @@ __global__ void __launch_bounds__(kThreads) sgd_kernel(UpdateLists lists, const 
       W* const value = static_cast<W*>(parameter.value) + at;
       W direction = times(times(static_cast<const W*>(parameter.gradient)[at], unscale), factor);
       const W before = *value;
-      if (group.weight_decay != 0) direction = plus(direction, times(before, decay));
+      if (decay != 0) direction = plus(direction, times(before, decay));
       if (parameter.momentum != nullptr) {
         W* const kept = static_cast<W*>(parameter.momentum) + at;
-        const W moved = plus(times(*kept, momentum), direction);
+        const W moved = momentum != 0 ? plus(times(*kept, momentum), direction) : direction;
         *kept = moved;
-        direction = group.nesterov ? plus(direction, times(moved, momentum)) : moved;
+        direction = group.nesterov && momentum != 0 ? plus(direction, times(moved, momentum)) : moved;
       }
       const W after = plus(before, -times(direction, rate));
       *value = after;

@@ -33,10 +33,10 @@ struct GroupFacts {
   const bool* optimizer_frozen = nullptr;  // [E]
   double* ages = nullptr;                  // [E] f64: steps made; null: rates do not depend on them
   int64_t age_stride = 0;
-  double momentum = 0;
-  double weight_decay = 0;
-  RateShare share;          // of the rates; where it falls, of the peak rates
-  double* norms = nullptr;  // [L] f64: the sum that the norms are added to; null: none
+  const double* momentum_factors = nullptr;  // [L]
+  const double* weight_decays = nullptr;     // [L]
+  RateShare share;                           // of the rates; where it falls, of the peak rates
+  double* norms = nullptr;                   // [L] f64: the sum that the norms are added to; null: none
   bool nesterov = false;
 };
 
@@ -76,7 +76,7 @@ struct UpdateLanes {
   const double* steps_left = nullptr;  // [1] f64; the same
   const float* scales = nullptr;       // f16: loss scales, powers of two; gradients are divided by them
   double smallest_scale = 0;           // below which a scale does not fall
-  double clip_norm = 0;                // 0: none
+  const double* clip_norms = nullptr;  // 0: any norm
   double* norms = nullptr;             // f64: += the hosts' gradient norms
   double* largest_norms = nullptr;     // f64: max=
   double* non_finite = nullptr;        // f64: += 1 where a lane that is trained could not be

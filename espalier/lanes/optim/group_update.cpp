@@ -39,6 +39,13 @@ void check(const std::vector<UpdatedGroup>& groups) {
           "GroupUpdate: groups[", g, "].lanes[", e, "]: want ",
           g == 0 ? "the entry's own number, as the hosts come first" : "a lane or -1", ", got ",
           group.lanes[e]);
+    for (const at::Tensor& given : {group.momentum_factors, group.weight_decays})
+      TORCH_CHECK(given.defined() && given.dim() == 1 && given.size(0) == lanes &&
+                      given.scalar_type() == at::kDouble && given.is_contiguous() &&
+                      given.device() == group.parameters[0]->value().device(),
+                  "GroupUpdate: groups[", g, "]: momentum_factors, weight_decays: want [", lanes,
+                  "] Double where the parameters are, got ", given.defined() ? given.toString() : "none", " ",
+                  given.defined() ? given.sizes() : at::IntArrayRef{});
   }
 }
 
@@ -92,8 +99,8 @@ GroupParameter parameter_of(const UpdatedGroup& group, size_t i) {
 GroupFacts facts_of(const UpdatedGroup& group) {
   const LaneSgdOptions& options = group.optimizer->options();
   GroupFacts facts{.optimizer_frozen = group.optimizer->frozen.const_data_ptr<bool>(),
-                   .momentum = options.momentum,
-                   .weight_decay = options.weight_decay,
+                   .momentum_factors = group.momentum_factors.const_data_ptr<double>(),
+                   .weight_decays = group.weight_decays.const_data_ptr<double>(),
                    .share = group.optimizer->share(),
                    .nesterov = options.nesterov};
   if (group.frozen.defined()) facts.frozen = group.frozen.const_data_ptr<bool>();
@@ -220,6 +227,7 @@ void GroupUpdate::check_inputs(const UpdateInputs& inputs) const {
   check_one(inputs.is_active, lanes, at::kBool, "is_active");
   check_one(inputs.rates, lanes, any.scalar_type(), "rates");
   if (inputs.scales.defined()) check_one(inputs.scales, lanes, at::kFloat, "scales");
+  if (inputs.clip_norms.defined()) check_one(inputs.clip_norms, lanes, at::kDouble, "clip_norms");
   for (const UpdatedGroup& group : groups_) {
     if (!group.optimizer->share().falls) continue;
     check_one(inputs.peak_rates, lanes, any.scalar_type(), "peak_rates");
@@ -249,10 +257,10 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
                       .is_active = inputs.is_active.const_data_ptr<bool>(),
                       .rates = inputs.rates.const_data_ptr(),
                       .smallest_scale = inputs.smallest_scale,
-                      .clip_norm = inputs.clip_norm,
                       .norms = sums.norms.data_ptr<double>(),
                       .largest_norms = sums.largest_norms.data_ptr<double>(),
                       .non_finite = sums.non_finite.data_ptr<double>()};
+    if (inputs.clip_norms.defined()) lanes.clip_norms = inputs.clip_norms.const_data_ptr<double>();
     if (inputs.peak_rates.defined()) {
       lanes.peak_rates = inputs.peak_rates.const_data_ptr();
       lanes.steps_left = inputs.steps_left.const_data_ptr<double>();
@@ -289,11 +297,14 @@ void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums
     if (inputs.scales.defined())
       scale_lane_gradients_(group.parameters, inputs.scales.reciprocal().index_select(0, lanes));
     const at::Tensor norms = lane_gradient_norms(group.parameters);  // [E]
-    if (inputs.clip_norm > 0) clip_lane_gradients_(group.parameters, norms, inputs.clip_norm);
+    if (inputs.clip_norms.defined())
+      clip_lane_gradients_(group.parameters, norms, inputs.clip_norms.index_select(0, lanes));
     const at::Tensor has_gradients = at::isfinite(norms);
     const bool falls = group.optimizer->share().falls;
     if (falls) group.optimizer->steps_left = inputs.steps_left;
     group.optimizer->learning_rates.copy_((falls ? inputs.peak_rates : inputs.rates).index_select(0, lanes));
+    group.optimizer->momentum_factors.copy_(group.momentum_factors.index_select(0, lanes));
+    group.optimizer->weight_decays.copy_(group.weight_decays.index_select(0, lanes));
     if (is_host) {
       sums.norms.add_(norms);
       sums.largest_norms.copy_(at::maximum(sums.largest_norms, norms.to(at::kDouble)));

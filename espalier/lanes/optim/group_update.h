@@ -24,8 +24,12 @@ struct UpdatedGroup {
   std::vector<LaneParameter*> parameters;  // [E,...] each
   LaneSGD* optimizer = nullptr;            // theirs
   std::vector<int64_t> lanes;              // [E]: the lane of each entry, -1 empty
-  at::Tensor frozen;                       // [E] bool: entries that are not updated; undefined: none
-  at::Tensor norms;                        // [L] f64: the sum that its norms are added to; undefined: none
+  // What its optimiser has per entry, here by the entry's lane: written in place, followed by a captured
+  // update.
+  at::Tensor momentum_factors;  // [L] f64
+  at::Tensor weight_decays;     // [L] f64
+  at::Tensor frozen;            // [E] bool: entries that are not updated; undefined: none
+  at::Tensor norms;             // [L] f64: the sum that its norms are added to; undefined: none
 };
 
 // What a step says of its lanes; [L] each.
@@ -38,7 +42,8 @@ struct UpdateInputs {
   at::Tensor steps_left;      // [1] f64: from this step on
   at::Tensor scales;          // f32: f16's loss scales, by which gradients are divided; undefined: none
   double smallest_scale = 0;  // below which a scale does not fall
-  double clip_norm = 0;       // for a lane's host, and for each entry of the other groups; 0: none
+  // f64, for a lane's host and for each entry of the other groups, 0: any; undefined: any for all.
+  at::Tensor clip_norms;
 };
 
 // What it adds up; [L] f64 each. The last two are for f16 alone.

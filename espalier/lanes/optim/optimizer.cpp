@@ -19,9 +19,16 @@ void assign(const at::Tensor& to, const at::Tensor& apply, const at::Tensor& val
   to.copy_(at::where(per_lane(apply, to), value, to));
 }
 
+// a plus each lane's share of b; a lane that has none keeps a's bits, whatever b holds.
+at::Tensor plus_share(const at::Tensor& a, const at::Tensor& b, const at::Tensor& shares) {
+  const at::Tensor share = per_lane(shares, b);
+  return at::where(share != 0, a + b * share, a);
+}
+
 }  // namespace
 
-LaneOptimizer::LaneOptimizer(std::vector<LaneParameter*> parameters, double learning_rate)
+LaneOptimizer::LaneOptimizer(std::vector<LaneParameter*> parameters, double learning_rate,
+                             double weight_decay)
     : parameters_(std::move(parameters)) {
   TORCH_CHECK(!parameters_.empty(), "LaneOptimizer: parameters: want at least one, got none");
   const at::Tensor& first = parameters_[0]->storage();
@@ -34,8 +41,9 @@ LaneOptimizer::LaneOptimizer(std::vector<LaneParameter*> parameters, double lear
                 parameter.device());
   }
   rates_storage_ = at::full({first.size(0)}, learning_rate, first.options());
+  decays_storage_ = at::full({first.size(0)}, weight_decay, first.options().dtype(at::kDouble));
   frozen_storage_ = at::zeros({first.size(0)}, first.options().dtype(at::kBool));
-  use_lanes(parameters_[0]->value().size(0));
+  LaneOptimizer::use_lanes(parameters_[0]->value().size(0));
 }
 
 void LaneOptimizer::add(const at::Tensor& storage, double initial) {
@@ -63,6 +71,7 @@ size_t LaneOptimizer::add_lane_state(double initial) {
 
 void LaneOptimizer::use_lanes(int64_t lanes) {
   learning_rates = rates_storage_.narrow(0, 0, lanes);
+  weight_decays = decays_storage_.narrow(0, 0, lanes);
   frozen = frozen_storage_.narrow(0, 0, lanes);
   for (size_t i = 0; i < state_.size(); ++i) state_[i] = state_storage_[i].narrow(0, 0, lanes);
 }
@@ -88,7 +97,7 @@ void LaneOptimizer::zero_grad() {
 }
 
 LaneSGD::LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& options)
-    : LaneOptimizer(std::move(parameters), options.learning_rate), options_(options) {
+    : LaneOptimizer(std::move(parameters), options.learning_rate, options.weight_decay), options_(options) {
   TORCH_CHECK(options.momentum >= 0, "LaneSGD: momentum: want at least 0, got ", options.momentum);
   TORCH_CHECK(!options.nesterov || options.momentum > 0, "LaneSGD: nesterov: want momentum with it, got 0");
   TORCH_CHECK(options.rate_factor >= 0 && options.warm_up_steps >= 0,
@@ -96,6 +105,14 @@ LaneSGD::LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& o
               options.warm_up_steps);
   if (options.momentum > 0) momenta_ = add_parameter_state(0);
   if (share().takes_age()) ages_ = add_lane_state(0);
+  const at::Tensor& first = this->parameters()[0]->storage();
+  momentum_storage_ = at::full({first.size(0)}, options.momentum, first.options().dtype(at::kDouble));
+  LaneSGD::use_lanes(frozen.size(0));
+}
+
+void LaneSGD::use_lanes(int64_t lanes) {
+  LaneOptimizer::use_lanes(lanes);
+  momentum_factors = momentum_storage_.narrow(0, 0, lanes);
 }
 
 RateShare LaneSGD::share() const {
@@ -123,13 +140,15 @@ void LaneSGD::update(const at::Tensor& apply) {
               steps_left.defined() ? steps_left.toString() : "none");
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(parameters())) {
-    const SgdScalars scalars{.momentum = options_.momentum,
-                             .weight_decay = options_.weight_decay,
-                             .nesterov = options_.nesterov,
-                             .share = share};
-    LaneAges ages;
-    if (share.takes_age()) ages = {state_at(ages_).const_data_ptr<double>(), state_at(ages_).stride(0)};
-    if (share.falls) ages.steps_left = steps_left.const_data_ptr<double>();
+    SgdLanes lanes{.apply = apply.const_data_ptr<bool>(),
+                   .rates = learning_rates.const_data_ptr(),
+                   .momentum_factors = momentum_factors.const_data_ptr<double>(),
+                   .weight_decays = weight_decays.const_data_ptr<double>()};
+    if (share.takes_age()) {
+      lanes.ages = state_at(ages_).const_data_ptr<double>();
+      lanes.age_stride = state_at(ages_).stride(0);
+    }
+    if (share.falls) lanes.steps_left = steps_left.const_data_ptr<double>();
     const auto stream = stream_of(apply);
     for_tables(
         parameters(),
@@ -137,8 +156,7 @@ void LaneSGD::update(const at::Tensor& apply) {
           if (options_.momentum > 0) entry.first = state_at(momenta_ + i).data_ptr();
         },
         [&](const ParameterTable& table, size_t) {
-          C10_CUDA_CHECK(launch_sgd(table, scalars, apply.const_data_ptr<bool>(),
-                                    learning_rates.const_data_ptr(), ages, stream));
+          C10_CUDA_CHECK(launch_sgd(table, lanes, share, options_.nesterov, stream));
         });
     if (share.takes_age()) state_at(ages_).add_(apply);
     return;
@@ -160,12 +178,11 @@ void LaneSGD::update(const at::Tensor& apply) {
   for (size_t i = 0; i < parameters().size(); ++i) {
     const LaneParameter& parameter = *parameters()[i];
     const at::Tensor value = parameter.value().detach();
-    at::Tensor direction = parameter.gradient();
-    if (options_.weight_decay != 0) direction = direction + value * options_.weight_decay;
+    at::Tensor direction = plus_share(parameter.gradient(), value, weight_decays);
     if (options_.momentum > 0) {
       const at::Tensor& momentum = state_at(momenta_ + i);
-      assign(momentum, apply, momentum * options_.momentum + direction);
-      direction = options_.nesterov ? direction + momentum * options_.momentum : momentum;
+      assign(momentum, apply, plus_share(direction, momentum, momentum_factors));
+      direction = options_.nesterov ? plus_share(direction, momentum, momentum_factors) : momentum;
     }
     assign(value, apply, value - direction * per_lane(rates, value));
     parameter.refresh();
@@ -173,7 +190,7 @@ void LaneSGD::update(const at::Tensor& apply) {
 }
 
 LaneAdamW::LaneAdamW(std::vector<LaneParameter*> parameters, const LaneAdamWOptions& options)
-    : LaneOptimizer(std::move(parameters), options.learning_rate), options_(options) {
+    : LaneOptimizer(std::move(parameters), options.learning_rate, options.weight_decay), options_(options) {
   for (const double beta : {options.beta1, options.beta2})
     TORCH_CHECK(beta >= 0 && beta < 1, "LaneAdamW: beta: want 0 to below 1, got ", beta);
   means_ = add_parameter_state(0);
@@ -187,9 +204,9 @@ void LaneAdamW::update(const at::Tensor& apply) {
   assign(power1, apply, power1 * options_.beta1);
   assign(power2, apply, power2 * options_.beta2);
   const at::Tensor rates = learning_rates.to(at::kDouble);
-  const at::Tensor step_sizes = rates / (1 - power1);         // [L] f64
-  const at::Tensor root_correction = (1 - power2).sqrt();     // [L] f64
-  const at::Tensor kept = 1 - rates * options_.weight_decay;  // [L] f64
+  const at::Tensor step_sizes = rates / (1 - power1);      // [L] f64
+  const at::Tensor root_correction = (1 - power2).sqrt();  // [L] f64
+  const at::Tensor kept = 1 - rates * weight_decays;       // [L] f64
 #if ESPALIER_WITH_CUDA
   if (takes_update_kernel(parameters())) {
     const AdamScalars scalars{options_.beta1, options_.beta2, options_.eps};

@@ -4,8 +4,9 @@
 // - A lane's update depends on that lane's values alone. Only operations that are rounded once (+, -, *, /,
 //   sqrt, selection) are used, so its bits depend neither on the number of lanes nor on how a vector loop
 //   cuts them.
-// - Nothing is read on the host, and what changes from step to step (learning rates, step counts, frozen
-//   lanes) is a device tensor at a fixed address: a captured step stays right when it is replayed.
+// - Nothing is read on the host, and what changes from step to step or is another for every lane (learning
+//   rates, decay, momentum, step counts, frozen lanes) is a device tensor at a fixed address: a captured step
+//   stays right when it is replayed.
 // - State lies in memory as its parameter does, and like it never moves.
 #pragma once
 
@@ -23,7 +24,7 @@ namespace espalier::lanes {
 class LaneOptimizer {
  public:
   // parameters: P x [L,...], one type and device; they outlive the optimiser and stay where they are.
-  LaneOptimizer(std::vector<LaneParameter*> parameters, double learning_rate);
+  LaneOptimizer(std::vector<LaneParameter*> parameters, double learning_rate, double weight_decay);
   virtual ~LaneOptimizer() = default;
 
   // Updates every lane that is not frozen and, where a mask [L] bool is given, that it names; the others keep
@@ -36,13 +37,14 @@ class LaneOptimizer {
   void zero_grad();  // in place: gradients stay where they are
 
   // Where the parameters show another number of entries: the same here, over state that never moves.
-  void use_lanes(int64_t lanes);
+  virtual void use_lanes(int64_t lanes);
 
   const std::vector<LaneParameter*>& parameters() const { return parameters_; }
-  // All that a checkpoint has to keep besides parameters, learning rates and frozen lanes; P tensors a kind.
+  // All that a checkpoint has to keep besides parameters, options and frozen lanes; P tensors a kind.
   const std::vector<at::Tensor>& state() const { return state_; }
 
   at::Tensor learning_rates;  // [L], the parameters' type; written in place
+  at::Tensor weight_decays;   // [L] f64, rounded to the parameters' type where it is used; written in place
   at::Tensor frozen;          // [L] bool; written in place
 
  protected:
@@ -62,12 +64,14 @@ class LaneOptimizer {
 
   std::vector<LaneParameter*> parameters_;
   at::Tensor rates_storage_;               // [all]
+  at::Tensor decays_storage_;              // [all]
   at::Tensor frozen_storage_;              // [all]
   std::vector<at::Tensor> state_storage_;  // [all,...]
   std::vector<at::Tensor> state_;          // [L,...]: the first entries of the storage
   std::vector<double> initial_;
 };
 
+// The values that all lanes begin with.
 struct LaneSgdOptions {
   double learning_rate = 0.1;
   double momentum = 0;
@@ -93,15 +97,22 @@ class LaneSGD final : public LaneOptimizer {
 
   // [1] f64, where rates fall along a curve: from the step that comes on. Whoever knows sets it.
   at::Tensor steps_left;
+  // [L] f64, rounded as decays are; written in place. Without effect where the options have no momentum, as
+  // none is kept then.
+  at::Tensor momentum_factors;
+
+  void use_lanes(int64_t lanes) override;
 
  private:
   void update(const at::Tensor& apply) override;
 
   LaneSgdOptions options_;
-  size_t momenta_ = 0;  // place of P x [L,...]; unused without momentum
-  size_t ages_ = 0;     // place of [L] f64: steps made; unused where rates do not depend on them
+  at::Tensor momentum_storage_;  // [all] f64: factors
+  size_t momenta_ = 0;           // place of P x [L,...]; unused without momentum
+  size_t ages_ = 0;              // place of [L] f64: steps made; unused where rates do not depend on them
 };
 
+// The values that all lanes begin with.
 struct LaneAdamWOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9;

@@ -51,29 +51,29 @@ __global__ void __launch_bounds__(kThreads)
 
 // The lane's rate, as a share that depends on the steps it made.
 template <class W>
-__device__ inline W rate_of(W rate, const SgdScalars& scalars, LaneAges ages, int lane) {
-  const double age = ages.first == nullptr ? 0 : ages.first[lane * ages.stride];
-  const double left = ages.steps_left == nullptr ? 0 : *ages.steps_left;
-  return times(rate, static_cast<W>(scalars.share.at(age, left)));
+__device__ inline W rate_of(const SgdLanes& lanes, const RateShare& share, int lane) {
+  const double age = lanes.ages == nullptr ? 0 : lanes.ages[lane * lanes.age_stride];
+  const double left = lanes.steps_left == nullptr ? 0 : *lanes.steps_left;
+  return times(static_cast<const W*>(lanes.rates)[lane], static_cast<W>(share.at(age, left)));
 }
 
 template <class W>
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(const __grid_constant__ ParameterTable table, SgdScalars scalars, const bool* apply,
-               const W* rates, LaneAges ages) {
-  if (!apply[blockIdx.z]) return;
-  const W rate = rate_of(rates[blockIdx.z], scalars, ages, static_cast<int>(blockIdx.z));
+    sgd_kernel(const __grid_constant__ ParameterTable table, SgdLanes lanes, RateShare share, bool nesterov) {
+  if (!lanes.apply[blockIdx.z]) return;
+  const W rate = rate_of<W>(lanes, share, static_cast<int>(blockIdx.z)),
+          factor = static_cast<W>(lanes.momentum_factors[blockIdx.z]),
+          decay = static_cast<W>(lanes.weight_decays[blockIdx.z]);
   for_values(table, [&](const ParameterEntry& entry, int lane, int64_t i) {
     const int64_t at = lane * entry.lane_stride + i;
     W* const value = static_cast<W*>(entry.value) + at;
     W direction = static_cast<const W*>(entry.gradient)[at];
-    if (scalars.weight_decay != 0)
-      direction = plus(direction, times(*value, static_cast<W>(scalars.weight_decay)));
-    if (scalars.momentum > 0) {
+    if (decay != 0) direction = plus(direction, times(*value, decay));
+    if (entry.first != nullptr) {
       W* const momentum = static_cast<W*>(entry.first) + at;
-      const W moved = plus(times(*momentum, static_cast<W>(scalars.momentum)), direction);
+      const W moved = factor != 0 ? plus(times(*momentum, factor), direction) : direction;
       *momentum = moved;
-      direction = scalars.nesterov ? plus(direction, times(moved, static_cast<W>(scalars.momentum))) : moved;
+      direction = nesterov && factor != 0 ? plus(direction, times(moved, factor)) : moved;
     }
     *value = plus(*value, -times(direction, rate));
     write_copy(entry, table.copy_type, lane, i, static_cast<float>(*value));
@@ -170,12 +170,10 @@ cudaError_t launch_gradient_norms(const void* partial, int num_parts, int lanes,
   return cudaGetLastError();
 }
 
-cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply,
-                       const void* rates, const LaneAges& ages, cudaStream_t stream) {
-  table.is_double ? sgd_kernel<double><<<grid_of(table), kThreads, 0, stream>>>(
-                        table, scalars, apply, static_cast<const double*>(rates), ages)
-                  : sgd_kernel<float><<<grid_of(table), kThreads, 0, stream>>>(
-                        table, scalars, apply, static_cast<const float*>(rates), ages);
+cudaError_t launch_sgd(const ParameterTable& table, const SgdLanes& lanes, const RateShare& share,
+                       bool nesterov, cudaStream_t stream) {
+  table.is_double ? sgd_kernel<double><<<grid_of(table), kThreads, 0, stream>>>(table, lanes, share, nesterov)
+                  : sgd_kernel<float><<<grid_of(table), kThreads, 0, stream>>>(table, lanes, share, nesterov);
   return cudaGetLastError();
 }
 

@@ -43,21 +43,18 @@ cudaError_t launch_gradient_norms(const void* partial, int num_parts, int lanes,
 // gradient *= factors [L] wide.
 cudaError_t launch_scale_gradients(const ParameterTable& table, const void* factors, cudaStream_t stream);
 
-struct SgdScalars {
-  double momentum = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
-  RateShare share;
+// What every lane has for itself; factors and decays are rounded to the wide type as they are used.
+struct SgdLanes {
+  const bool* apply = nullptr;               // [L]
+  const void* rates = nullptr;               // [L] wide
+  const double* momentum_factors = nullptr;  // [L]
+  const double* weight_decays = nullptr;     // [L]
+  const double* ages = nullptr;              // [L]: steps made; null: rates do not depend on them
+  int64_t age_stride = 0;                    // from a lane's age to the next
+  const double* steps_left = nullptr;        // [1]; null where rates do not fall with age
 };
-// Steps made so far, one a lane; null where rates do not depend on them.
-struct LaneAges {
-  const double* first = nullptr;
-  int64_t stride = 0;                  // from a lane to the next
-  const double* steps_left = nullptr;  // [1]; null where rates do not fall with age
-};
-// apply: [L] bool; rates: [L] wide; ages: [L] f64.
-cudaError_t launch_sgd(const ParameterTable& table, const SgdScalars& scalars, const bool* apply,
-                       const void* rates, const LaneAges& ages, cudaStream_t stream);
+cudaError_t launch_sgd(const ParameterTable& table, const SgdLanes& lanes, const RateShare& share,
+                       bool nesterov, cudaStream_t stream);
 
 struct AdamScalars {
   double beta1 = 0;

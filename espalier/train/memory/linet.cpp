@@ -84,12 +84,13 @@ class LinetWalk {
   }
   int64_t network_masters() const { return masters_ - (options_.monitor ? monitor_state() : 0); }
 
-  // Rates, what is frozen and AdamW's powers, for every lane of every group: of the streams, their first
-  // layers, the mixing, the integrated path and the norms; and of the heads.
+  // Rates, decay, what is frozen, SGD's momentum and AdamW's powers, for every lane of every group: of the
+  // streams, their first layers, the mixing, the integrated path and the norms; and of the heads.
   int64_t lane_state(bool is_sgd) const {
     const int64_t lanes = 4 * streams_ + 2, heads = options_.monitor ? streams_ : 0;
-    const int64_t plain = kMaster + 1, adam = plain + 2 * stacked_bytes(1, 1, sizeof(double));
-    return lanes * (is_sgd ? plain : adam) + heads * adam;
+    const int64_t plain = kMaster + 8 + 1, sgd = plain + 8,
+                  adam = plain + 2 * stacked_bytes(1, 1, sizeof(double));
+    return lanes * (is_sgd ? sgd : adam) + heads * adam;
   }
 
   // A layer's parameters; returns the bytes of their gradients.

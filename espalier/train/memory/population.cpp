@@ -13,7 +13,8 @@
 namespace espalier::train {
 namespace {
 
-constexpr int64_t kMaster = 4;  // bytes of a master value, a gradient, a momentum
+constexpr int64_t kMaster = 4;                       // bytes of a master value, a gradient, a momentum
+constexpr int64_t kLaneBytes = kMaster + 2 * 8 + 1;  // of an optimiser: rate, decay, momentum, what is frozen
 
 // How many values of one parameter a lane has, and whether layers compute with a copy.
 struct ParameterShape {
@@ -136,7 +137,7 @@ class PopulationWalk {
         bytes.in_snapshot += clone;
       }
     }
-    if (!parameters.empty()) bytes.optimizer += lanes_ * (kMaster + 1);  // rates, what is frozen
+    if (!parameters.empty()) bytes.optimizer += lanes_ * kLaneBytes;
     return bytes;
   }
 
@@ -222,7 +223,7 @@ class PopulationWalk {
   // have an optimiser of their own.
   GroupBytes seed_group(size_t slot, int32_t kind) const {
     GroupBytes bytes = group(seed_shapes(slot, kind));
-    bytes.optimizer += lanes_ * (kMaster + 1);
+    bytes.optimizer += lanes_ * kLaneBytes;
     if (needs_.options.seed_warm_up > 0 || needs_.options.seed_schedule) {  // the ages of both
       constexpr int64_t kAge = 8;
       bytes.optimizer += 2 * stacked_bytes(lanes_, 1, kAge);

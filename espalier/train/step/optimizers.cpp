@@ -1,5 +1,6 @@
 #include "espalier/train/step/optimizers.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -12,7 +13,13 @@ namespace espalier::train {
 
 LaneOptimizers::LaneOptimizers(grow::Population& population, const lanes::LaneSgdOptions& hosts,
                                const lanes::LaneSgdOptions& seeds, const StepMetrics& metrics)
-    : population_(population), hosts_(hosts), seeds_(seeds), metrics_(metrics) {
+    : population_(population), hosts_{.options = hosts}, seeds_{.options = seeds}, metrics_(metrics) {
+  const at::TensorOptions doubles =
+      at::TensorOptions(at::kDouble).device(population.parameters().front()->value().device());
+  for (Kind* kind : {&hosts_, &seeds_}) {
+    kind->momentum_factors = at::full({population.num_lanes()}, kind->options.momentum, doubles);
+    kind->weight_decays = at::full({population.num_lanes()}, kind->options.weight_decay, doubles);
+  }
   sync_groups({});
 }
 
@@ -33,7 +40,7 @@ void LaneOptimizers::sync_groups(const grow::GrowthReport& report) {
     std::unique_ptr<lanes::LaneSGD>& optimizer = optimizers_[group.name];
     std::vector<lanes::LaneParameter*> parameters = lanes::without_names(group.parameters);
     if (!optimizer)
-      optimizer = std::make_unique<lanes::LaneSGD>(parameters, group.slot < 0 ? hosts_ : seeds_);
+      optimizer = std::make_unique<lanes::LaneSGD>(parameters, (group.slot < 0 ? hosts_ : seeds_).options);
     optimizer->use_lanes(parameters.front()->value().size(0));
     groups_.push_back({std::move(group), std::move(parameters), optimizer.get()});
   }
@@ -43,8 +50,12 @@ void LaneOptimizers::sync_groups(const grow::GrowthReport& report) {
 void LaneOptimizers::list_groups() {
   std::vector<lanes::UpdatedGroup> listed;
   for (const OptimizedGroup& each : groups_) {
-    lanes::UpdatedGroup group{
-        .parameters = each.parameters, .optimizer = each.optimizer, .lanes = each.group.entry_lanes};
+    const Kind& kind = each.is_host() ? hosts_ : seeds_;
+    lanes::UpdatedGroup group{.parameters = each.parameters,
+                              .optimizer = each.optimizer,
+                              .lanes = each.group.entry_lanes,
+                              .momentum_factors = kind.momentum_factors,
+                              .weight_decays = kind.weight_decays};
     if (each.is_host()) {
       group.lanes.resize(static_cast<size_t>(population_.num_lanes()));
       std::iota(group.lanes.begin(), group.lanes.end(), 0);

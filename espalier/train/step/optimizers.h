@@ -57,8 +57,16 @@ class LaneOptimizers {
   void list_groups();
 
   grow::Population& population_;
-  lanes::LaneSgdOptions hosts_;
-  lanes::LaneSgdOptions seeds_;
+  // A kind of groups: hosts, or seeds.
+  struct Kind {
+    lanes::LaneSgdOptions options;
+    // What each lane has for itself: [L] f64 device.
+    at::Tensor momentum_factors;
+    at::Tensor weight_decays;
+  };
+
+  Kind hosts_;
+  Kind seeds_;
   const StepMetrics& metrics_;
   std::map<std::string, std::unique_ptr<lanes::LaneSGD>> optimizers_;  // by the group's name
   std::vector<OptimizedGroup> groups_;

@@ -46,6 +46,7 @@ TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t
   const int64_t lanes = population.num_lanes();
   if (options.compute == at::kHalf) loss_scale_.emplace(lanes, batch_.device());
   peak_rates_ = at::full({lanes}, options.optimizer.learning_rate, device.dtype(at::kFloat));
+  clip_norms_ = at::full({lanes}, options.clip_norm, device.dtype(at::kDouble));
   is_active_ = at::ones({lanes}, device.dtype(at::kBool));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
   if (!options.world->is_alone())
@@ -163,7 +164,7 @@ void TrainStep::update(const at::Tensor& losses) {
   at::Tensor& rates = optimizers_.groups().front().optimizer->learning_rates;  // [L]: the hosts' come first
   at::mul_out(rates, peak_rates_, schedule_.at(step_));
   lanes::UpdateInputs inputs{
-      .losses = losses, .is_active = is_active_, .rates = rates, .clip_norm = options_.clip_norm};
+      .losses = losses, .is_active = is_active_, .rates = rates, .clip_norms = clip_norms_};
   if (options_.seeds.curve) {
     inputs.peak_rates = peak_rates_;
     inputs.steps_left = static_cast<double>(schedule_.num_steps()) - step_;

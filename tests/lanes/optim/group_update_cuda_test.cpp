@@ -147,6 +147,18 @@ TEST(GroupUpdateCuda, MovesWithoutMomentumAndDecayAsTorchDoesBitForBit) {
   pair.expect_same_sums("plain SGD");
 }
 
+TEST(GroupUpdateCuda, TakesTheOptionsOfEveryLaneAsTorchDoesBitForBit) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  Pair pair({.shapes = odd_shapes(4), .compute = at::kBFloat16, .device = at::kCUDA});
+  for (Networks* each : {&pair.fused, &pair.plain})
+    for (const UpdatedGroup& group : each->groups) {
+      group.momentum_factors.copy_(at::tensor({0.9, 0.0, 0.5, 0.99}, at::kDouble));
+      group.weight_decays.copy_(at::tensor({0.0, 5e-4, 0.1, 3e-3}, at::kDouble));
+    }
+  for (int step = 0; step < 8; ++step) pair.step(step, [&](Networks& each) { trouble(each, step); });
+  pair.expect_same_networks("options by lane");
+}
+
 TEST(GroupUpdateCuda, LetsRatesFallWithAgeAsTorchDoesBitForBit) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   for (const RateCurve curve :
@@ -189,7 +201,7 @@ TEST(GroupUpdateCuda, ClipsAsTorchDoesWithinSomeRoundings) {
   for (const auto type : {at::kFloat, at::kDouble})
     for (const int64_t lanes : {1, 4}) {
       Pair pair({.shapes = odd_shapes(lanes), .type = type, .compute = at::kBFloat16, .device = at::kCUDA});
-      for (Networks* each : {&pair.fused, &pair.plain}) each->inputs.clip_norm = 30;  // not all are above it
+      for (Networks* each : {&pair.fused, &pair.plain}) each->set_clip_norm(30);  // not all are above it
       for (int step = 0; step < 8; ++step) pair.step(step, [&](Networks& each) { trouble(each, step); });
       pair.expect_same_sums("clipped");
       const double epsilon = type == at::kDouble ? 0x1p-52 : 0x1p-23;

@@ -1,5 +1,6 @@
 #include "espalier/lanes/optim/group_update.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/lanes/optim/updated_networks.h"
@@ -18,6 +19,7 @@ using testing::NetworkOptions;
 using testing::Networks;
 using testing::numbers;
 using testing::set_scales;
+using testing::Shape;
 using testing::some_shapes;
 using testing::Tensors;
 
@@ -33,7 +35,7 @@ void expect_that_only_these_stay(const std::function<void(Networks&)>& spoil,
   }
   const auto before = spoilt.all_entries();
   for (Networks* each : {&healthy, &spoilt}) {
-    each->inputs.clip_norm = 2;
+    each->set_clip_norm(2);
     each->draw_gradients(1);
   }
   spoil(spoilt);
@@ -144,7 +146,7 @@ TEST(GroupUpdate, ClipsEveryHostAndSeedByItsOwnNorm) {
     for (const double clip_norm : {0.0, 12.0}) {
       setup.sgd.nesterov = is_nesterov;
       Networks networks(setup);
-      networks.inputs.clip_norm = clip_norm;
+      networks.set_clip_norm(clip_norm);
       std::vector<std::vector<PlainEntry>> plain(networks.groups.size());
       for (size_t g = 0; g < plain.size(); ++g)
         for (int64_t e = 0; e < std::ssize(networks.groups[g].lanes); ++e)
@@ -238,6 +240,74 @@ TEST(GroupUpdate, LetsRatesFallFromThePeakByTheAgeOfAnEntry) {
     }
 }
 
+// A lane of `all` by itself, with its values and options.
+NetworkOptions alone_with(const Networks& all, int64_t lane) {
+  NetworkOptions setup = all.setup;
+  setup.shapes.clear();
+  for (const Shape& shape : all.setup.shapes)
+    if (std::ranges::count(shape.lanes, lane) > 0) setup.shapes.push_back({{0}, shape.values});
+  setup.sgd.momentum = all.groups[0].momentum_factors[lane].item<double>();
+  setup.sgd.weight_decay = all.groups[0].weight_decays[lane].item<double>();
+  setup.sgd.nesterov = setup.sgd.nesterov && setup.sgd.momentum > 0;
+  return setup;
+}
+
+TEST(GroupUpdate, ClipsDecaysAndMovesEveryLaneAsItsOwnOptionsSay) {
+  const double clip_norms[] = {0, 2, 12, 0.3}, decays[] = {0, 5e-4, 0.1, 3e-3},
+               factors[] = {0.9, 0, 0.5, 0.99};
+  for (const bool is_nesterov : {false, true})
+    for (const auto type : {at::kFloat, at::kDouble}) {
+      NetworkOptions setup{.shapes = some_shapes(), .type = type, .compute = type};
+      setup.sgd.nesterov = is_nesterov;
+      Networks all(setup);
+      all.set_clip_norm(0);
+      for (int64_t lane = 0; lane < 4; ++lane) {
+        all.inputs.clip_norms[lane] = clip_norms[lane];
+        for (const UpdatedGroup& group : all.groups) {
+          group.momentum_factors[lane] = factors[lane];
+          group.weight_decays[lane] = decays[lane];
+        }
+      }
+      for (int64_t lane = 0; lane < 4; ++lane) {
+        Networks together(setup), alone(alone_with(all, lane));
+        together.inputs.clip_norms = all.inputs.clip_norms;
+        for (size_t g = 0; g < all.groups.size(); ++g) {
+          together.groups[g].momentum_factors.copy_(all.groups[g].momentum_factors);
+          together.groups[g].weight_decays.copy_(all.groups[g].weight_decays);
+        }
+        alone.set_clip_norm(clip_norms[lane]);
+        alone.inputs.rates[0] = together.inputs.rates[lane];
+        // The groups in which the lane has an entry: its place there.
+        std::vector<std::pair<size_t, int64_t>> entries;
+        for (size_t g = 0; g < together.groups.size(); ++g)
+          if (const auto& lanes = together.groups[g].lanes; std::ranges::count(lanes, lane) > 0)
+            entries.emplace_back(g, std::ranges::find(lanes, lane) - lanes.begin());
+        const auto copy = [&](const auto& tensor_of) {
+          for (size_t own = 0; own < entries.size(); ++own) {
+            const auto [g, e] = entries[own];
+            for (size_t i = 0; i < alone.groups[own].parameters.size(); ++i)
+              tensor_of(*alone.groups[own].parameters[i])[0].copy_(
+                  tensor_of(*together.groups[g].parameters[i])[e]);
+          }
+        };
+        copy([](const LaneParameter& parameter) { return parameter.value().detach(); });
+        for (int step = 0; step < 4; ++step) {
+          together.draw_gradients(step);
+          copy([](const LaneParameter& parameter) { return parameter.gradient(); });
+          together.run();
+          alone.run();
+        }
+        for (size_t own = 0; own < entries.size(); ++own) {
+          const auto [g, e] = entries[own];
+          for (size_t i = 0; i < alone.groups[own].parameters.size(); ++i)
+            expect_same_bits(together.groups[g].parameters[i]->value().detach()[e],
+                             alone.groups[own].parameters[i]->value().detach()[0],
+                             "lane " + std::to_string(lane) + ", group " + std::to_string(g));
+        }
+      }
+    }
+}
+
 TEST(GroupUpdate, LetsComputeCopiesFollow) {
   for (const auto compute : {at::kBFloat16, at::kHalf}) {
     Networks networks({.shapes = some_shapes(), .compute = compute});
@@ -250,7 +320,7 @@ TEST(GroupUpdate, LetsComputeCopiesFollow) {
 
 TEST(GroupUpdate, AddsUpNormsBeforeClippingAndCountsWhatCouldNotBeTrained) {
   Networks networks({.shapes = some_shapes()});
-  networks.inputs.clip_norm = 0.5;
+  networks.set_clip_norm(0.5);
   std::vector<double> sums(4), most(4), first(4), second(4);
   for (int step = 0; step < 3; ++step) {
     networks.draw_gradients(step);
@@ -310,7 +380,7 @@ TEST(GroupUpdate, DividesGradientsByTheScalesOfTheirLanes) {
     for (int step = 0; step < 3; ++step) {
       for (Networks* each : {&scaled, &plain}) {
         each->draw_gradients(step);
-        each->inputs.clip_norm = clip_norm;
+        each->set_clip_norm(clip_norm);
       }
       set_scales(scaled, {1, 1024, 65536, 8}, 1);
       scaled.run();
@@ -375,6 +445,10 @@ TEST(GroupUpdate, NamesTheArgumentThatItRefuses) {
   };
   using Groups = std::vector<UpdatedGroup>;
   refuses([](Groups& groups) { groups[1].parameters.clear(); }, {"groups[1]", "parameters", "got 0"});
+  refuses([](Groups& groups) { groups[1].weight_decays = at::Tensor(); },
+          {"groups[1]", "weight_decays", "none"});
+  refuses([](Groups& groups) { groups[2].momentum_factors = at::zeros({3}, at::kDouble); },
+          {"groups[2]", "momentum_factors", "[4]", "[3]"});
   refuses([](Groups& groups) { groups[2].optimizer = nullptr; }, {"groups[2]", "optimiser"});
   refuses([](Groups& groups) { groups[1].lanes.pop_back(); }, {"groups[1].lanes", "[4]", "[3]"});
   refuses([](Groups& groups) { groups[0].lanes.push_back(4); }, {"groups[0].lanes", "[4]", "[5]"});

@@ -84,6 +84,12 @@ struct Population {
   }
 };
 
+// The same limit for all lanes.
+void clip(const std::vector<LaneParameter*>& parameters, const at::Tensor& norms, double max_norm) {
+  clip_lane_gradients_(parameters, norms,
+                       at::full(norms.sizes(), max_norm, norms.options().dtype(at::kDouble)));
+}
+
 void set_rates(LaneOptimizer& optimiser, int64_t first_lane = 0) {
   for (int64_t lane = 0; lane < optimiser.learning_rates.size(0); ++lane)
     optimiser.learning_rates[lane] = kRates[first_lane + lane];
@@ -138,7 +144,7 @@ TEST(LaneOptim, GivesALaneTheBitsItHasAlone) {
     set_rates(*together);
     for (int step = 0; step < kSteps; ++step) {
       all.draw_gradients(step);
-      clip_lane_gradients_(all.parameters, lane_gradient_norms(all.parameters), 7);
+      clip(all.parameters, lane_gradient_norms(all.parameters), 7);
       together->step();
     }
     for (int64_t lane = 0; lane < 5; ++lane) {
@@ -147,10 +153,53 @@ TEST(LaneOptim, GivesALaneTheBitsItHasAlone) {
       set_rates(*alone, lane);
       for (int step = 0; step < kSteps; ++step) {
         one.draw_gradients(step, lane);
-        clip_lane_gradients_(one.parameters, lane_gradient_norms(one.parameters), 7);
+        clip(one.parameters, lane_gradient_norms(one.parameters), 7);
         alone->step();
       }
       expect_same_lane(*together, lane, *alone, 0);
+    }
+  }
+}
+
+TEST(LaneOptim, GivesALaneWithOptionsOfItsOwnTheBitsItHasAlone) {
+  const std::vector<double> decays{0, 5e-4, 0.1}, factors{0.9, 0.5, 0}, norms{7, 0, 2};
+  enum class Way { kMomentum, kNesterov, kAdamW };
+  for (const Way way : {Way::kMomentum, Way::kNesterov, Way::kAdamW}) {
+    const auto make_with = [&](const std::vector<LaneParameter*>& parameters, double decay,
+                               double factor) -> std::unique_ptr<LaneOptimizer> {
+      if (way == Way::kAdamW)
+        return std::make_unique<LaneAdamW>(parameters, LaneAdamWOptions{.weight_decay = decay});
+      return std::make_unique<LaneSGD>(
+          parameters,
+          LaneSgdOptions{
+              .momentum = factor, .nesterov = way == Way::kNesterov && factor > 0, .weight_decay = decay});
+    };
+    const Population all(3, at::kFloat);
+    const auto together = make_with(all.parameters, 1, 0.25);
+    set_rates(*together);
+    together->weight_decays.copy_(at::tensor(decays, at::kDouble));
+    if (auto* sgd = dynamic_cast<LaneSGD*>(together.get()))
+      sgd->momentum_factors.copy_(at::tensor(factors, at::kDouble));
+    for (int step = 0; step < kSteps; ++step) {
+      all.draw_gradients(step);
+      clip_lane_gradients_(all.parameters, lane_gradient_norms(all.parameters),
+                           at::tensor(norms, at::kDouble));
+      together->step();
+    }
+    for (int64_t lane = 0; lane < 3; ++lane) {
+      const Population one(1, at::kFloat, lane);
+      const auto alone = make_with(one.parameters, decays.at(static_cast<size_t>(lane)),
+                                   factors.at(static_cast<size_t>(lane)));
+      set_rates(*alone, lane);
+      for (int step = 0; step < kSteps; ++step) {
+        one.draw_gradients(step, lane);
+        const double most = norms.at(static_cast<size_t>(lane));
+        if (most > 0) clip(one.parameters, lane_gradient_norms(one.parameters), most);
+        alone->step();
+      }
+      for (size_t i = 0; i < one.parameters.size(); ++i)
+        testing::expect_same_bits(all.parameters[i]->value().detach()[lane],
+                                  one.parameters[i]->value().detach()[0], "lane " + std::to_string(lane));
     }
   }
 }
@@ -165,7 +214,7 @@ TEST(LaneOptim, KeepsALaneThatIsNotFiniteFromTheOthers) {
       sick.parameters[0]->gradient()[1].fill_(std::numeric_limits<float>::infinity());
       sick.parameters[1]->gradient()[1].fill_(std::numeric_limits<float>::quiet_NaN());
       for (const Population* population : {&healthy, &sick})
-        clip_lane_gradients_(population->parameters, lane_gradient_norms(population->parameters), 2);
+        clip(population->parameters, lane_gradient_norms(population->parameters), 2);
       well->step();
       ill->step();
     }
@@ -282,8 +331,8 @@ TEST(LaneOptimCuda, UpdatesAsTheCpuDoesBitForBit) {
       const at::Tensor norms = lane_gradient_norms(parameters),
                        expected = lane_gradient_norms(cpu.parameters);
       EXPECT_LE(testing::distance(norms.cpu(), expected), 1e-5 * testing::largest(expected));
-      clip_lane_gradients_(cpu.parameters, expected.to(at::kFloat), 7);
-      clip_lane_gradients_(parameters, expected.to(at::kFloat).to(at::kCUDA), 7);
+      clip(cpu.parameters, expected.to(at::kFloat), 7);
+      clip(parameters, expected.to(at::kFloat).to(at::kCUDA), 7);
       want->step();
       got->step();
     }
@@ -356,7 +405,7 @@ TEST(LaneGradients, EqualTorchsNormsAndClipping) {
       theirs.back()[i].mutable_grad() = population.parameters[i]->gradient()[lane].clone();
   }
   const at::Tensor norms = lane_gradient_norms(population.parameters);
-  clip_lane_gradients_(population.parameters, norms, 50);
+  clip(population.parameters, norms, 50);
   for (int64_t lane = 0; lane < 5; ++lane) {
     Tensors& own = theirs[static_cast<size_t>(lane)];
     const double want = torch::nn::utils::clip_grad_norm_(own, 50);
@@ -386,8 +435,9 @@ TEST(LaneGradients, AreWrittenOverWhereTheParametersHaveThem) {
 TEST(LaneGradients, NamesTheArgumentThatItRefuses) {
   EXPECT_ERROR(lane_gradient_norms({}), c10::Error, "parameters", "none");
   LaneParameter parameter({2, 3}, at::kFloat, at::kFloat);
-  EXPECT_ERROR(clip_lane_gradients_({&parameter}, at::ones({3}), 1), c10::Error, "norms", "[2]", "[3]");
-  EXPECT_ERROR(clip_lane_gradients_({&parameter}, at::ones({2}), 0), c10::Error, "max_norm", "0");
+  const at::Tensor two = at::ones({2}, at::kDouble), three = at::ones({3}, at::kDouble);
+  EXPECT_ERROR(clip_lane_gradients_({&parameter}, three, two), c10::Error, " norms", "[2]", "[3]");
+  EXPECT_ERROR(clip_lane_gradients_({&parameter}, two, three), c10::Error, "max_norms", "[2]", "[3]");
 }
 
 }  // namespace

@@ -50,7 +50,10 @@ struct Networks {
     const auto options = at::TensorOptions(setup.type).device(setup.device);
     const int64_t lanes = num_lanes();
     for (const Shape& shape : setup.shapes) {
-      UpdatedGroup group{.lanes = shape.lanes};
+      const auto doubles = options.dtype(at::kDouble);
+      UpdatedGroup group{.lanes = shape.lanes,
+                         .momentum_factors = at::full({lanes}, setup.sgd.momentum, doubles),
+                         .weight_decays = at::full({lanes}, setup.sgd.weight_decay, doubles)};
       for (std::vector<int64_t> sizes : shape.values) {
         sizes.insert(sizes.begin(), std::ssize(shape.lanes));
         group.parameters.push_back(&owned.emplace_back(sizes, options, setup.compute));
@@ -80,6 +83,10 @@ struct Networks {
     update.set_groups(groups);
   }
 
+  // The same for all lanes.
+  void set_clip_norm(double norm) {
+    inputs.clip_norms = at::full({num_lanes()}, norm, at::TensorOptions(at::kDouble).device(setup.device));
+  }
   void set_steps_left(double steps) {
     inputs.steps_left = at::full({1}, steps, at::TensorOptions(at::kDouble).device(setup.device));
   }

@@ -63,7 +63,10 @@ TEST(LinetMemory, CountsWeightsAndOptimiserToTheByte) {
             if (name != "num_batches") weights += storage_of(buffer);
           const auto add = [&](const lanes::LaneOptimizer& each) {
             for (const at::Tensor& tensor : each.state()) state += storage_of(tensor);
-            state += storage_of(each.learning_rates) + storage_of(each.frozen);
+            state +=
+                storage_of(each.learning_rates) + storage_of(each.weight_decays) + storage_of(each.frozen);
+            if (const auto* sgd = dynamic_cast<const lanes::LaneSGD*>(&each))
+              state += storage_of(sgd->momentum_factors);
           };
           for (const linet::PathGroup& group : net.groups()) {
             if (options.optimizer == OptimizerKind::kSgd)

@@ -74,8 +74,8 @@ TEST_P(PopulationMemory, CountsWeightsOptimiserBatchesAndSnapshotsToTheByte) {
   for (const grow::Host::Buffer& buffer : trainer.population().host().buffers()) weights.add(buffer.tensor);
   const lanes::LaneSGD& sgd = *trainer.step().optimizers().groups().front().optimizer;
   for (const at::Tensor& tensor : sgd.state()) optimizer.add(tensor);
-  optimizer.add(sgd.learning_rates);
-  optimizer.add(sgd.frozen);
+  for (const at::Tensor& tensor : {sgd.learning_rates, sgd.momentum_factors, sgd.weight_decays, sgd.frozen})
+    optimizer.add(tensor);
   batch.add(trainer.step().batch().images()[0]);
   batch.add(trainer.step().batch().labels());
   EXPECT_EQ(bytes_of(plan, "hosts: weights and gradients"), weights.bytes());
@@ -109,8 +109,9 @@ TEST_P(PopulationMemory, CountsSeedsOfEveryBlueprintAndSlotToTheByte) {
       groups.insert(group.group.name);
       for (const lanes::LaneParameter* parameter : group.parameters) weights.add(*parameter);
       for (const at::Tensor& tensor : group.optimizer->state()) optimizer.add(tensor);
-      optimizer.add(group.optimizer->learning_rates);
-      optimizer.add(group.optimizer->frozen);
+      for (const at::Tensor& tensor : {group.optimizer->learning_rates, group.optimizer->momentum_factors,
+                                       group.optimizer->weight_decays, group.optimizer->frozen})
+        optimizer.add(tensor);
     }
   }
   EXPECT_EQ(groups.size(), 3u * 7u * 2u) << "slots, blueprints, seeds and gates";
