@@ -53,8 +53,10 @@ Step run(const TensorFile& file, at::ScalarType type, MemoryFormat format, at::D
   LinetContext context{.mode = trains ? lanes::Mode::kTrain : lanes::Mode::kEvaluate};
   if (file.tensors.contains("keep")) context.keep = file.at("keep").to(device, at::kBool);
   const LinetOutput out = net.forward(inputs, context);
-  const at::Tensor losses = lanes::lane_cross_entropy(out.logits, file.at("labels").to(device).unsqueeze(0),
-                                                      {}, std::stod(file.metadata.at("label_smoothing")));
+  const at::Tensor losses =
+      lanes::lane_cross_entropy(out.logits, file.at("labels").to(device).unsqueeze(0), {},
+                                at::full({1}, std::stod(file.metadata.at("label_smoothing")),
+                                         at::TensorOptions(at::kDouble).device(device)));
 
   torch::autograd::variable_list leaves(inputs.begin(), inputs.end());
   const auto grad_inputs = torch::autograd::grad({losses}, leaves, {at::ones_like(losses)},

@@ -44,9 +44,9 @@ struct LossArgs {
   int32_t batch = 0;
   int32_t classes = 0;
   KernelType type = KernelType::kF32;  // that of the logits
-  double smoothing = 0;
-  Stack logits;                     // [L,B,K]
-  const int64_t* labels = nullptr;  // [L,B]
+  const double* smoothing = nullptr;   // [L], or nullptr: none
+  Stack logits;                        // [L,B,K]
+  const int64_t* labels = nullptr;     // [L,B]
   int64_t labels_stride = 0;
   const bool* mask = nullptr;  // [L,B] or nullptr
   int64_t mask_stride = 0;

@@ -39,7 +39,8 @@ struct LaneTargets {
 };
 
 #if ESPALIER_WITH_CUDA
-LossArgs loss_args(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
+LossArgs loss_args(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask,
+                   const at::Tensor& smoothing = {}) {
   LossArgs args;
   args.lanes = static_cast<int32_t>(logits.size(0));
   args.batch = static_cast<int32_t>(logits.size(1));
@@ -52,30 +53,30 @@ LossArgs loss_args(const at::Tensor& logits, const at::Tensor& labels, const at:
     args.mask = mask.const_data_ptr<bool>();
     args.mask_stride = mask.stride(0);
   }
+  if (smoothing.defined()) args.smoothing = smoothing.const_data_ptr<double>();
   return args;
 }
 
 struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernelFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, at::Tensor labels,
-                            const std::optional<at::Tensor>& given_mask, double smoothing) {
+                            const std::optional<at::Tensor>& given_mask,
+                            const std::optional<at::Tensor>& given_smoothing) {
     const at::Tensor mask = given_mask.value_or(at::Tensor());
+    const at::Tensor smoothing = given_smoothing.value_or(at::Tensor());
     const c10::cuda::CUDAGuard guard(given.device());
     const at::Tensor logits = dense_lanes(given);
     const at::Tensor loss = at::zeros({logits.size(0)}, logits.options().dtype(wide_type(logits)));
-    LossArgs args = loss_args(logits, labels, mask);
-    args.smoothing = smoothing;
+    LossArgs args = loss_args(logits, labels, mask, smoothing);
     args.loss = {loss.data_ptr(), 1};
     if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_forward(args, stream_of(logits)));
-    ctx->save_for_backward({logits, labels, mask});
-    ctx->saved_data["smoothing"] = smoothing;
+    ctx->save_for_backward({logits, labels, mask, smoothing});
     return loss;
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &logits = saved[0], grad_logits = empty_lanes(logits.sizes(), logits.options());
     const c10::cuda::CUDAGuard guard(logits.device());
-    LossArgs args = loss_args(logits, saved[1], saved[2]);
-    args.smoothing = ctx->saved_data["smoothing"].toDouble();
+    LossArgs args = loss_args(logits, saved[1], saved[2], saved[3]);
     args.loss = {grads[0].data_ptr(), grads[0].stride(0)};
     args.grad_logits = stack_of(grad_logits);
     if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_backward(args, stream_of(logits)));
@@ -84,9 +85,14 @@ struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernel
 };
 #endif
 
+double smoothing_of(const at::Tensor& smoothing, int64_t lane) {
+  return smoothing.defined() ? smoothing.select(0, lane).item<double>() : 0;
+}
+
 struct LaneCrossEntropyFunction : torch::autograd::Function<LaneCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, at::Tensor labels,
-                            at::Tensor valid, double smoothing) {
+                            at::Tensor valid, const std::optional<at::Tensor>& given_smoothing) {
+    const at::Tensor all_smoothing = given_smoothing.value_or(at::Tensor());  // [L]
     const at::ScalarType type = sum_type(logits);
     const auto classes = static_cast<double>(logits.size(2));
     const bool is_double = logits.scalar_type() == at::kDouble;
@@ -95,14 +101,14 @@ struct LaneCrossEntropyFunction : torch::autograd::Function<LaneCrossEntropyFunc
             .select(1, 0);
     for (int64_t lane = 0; lane < logits.size(0); ++lane) {
       const LaneTargets targets(valid, labels, lane, type);
+      const double smoothing = smoothing_of(all_smoothing, lane);
       const at::Tensor logs = logits.select(0, lane).to(type).log_softmax(1);  // [B,K]
       at::Tensor samples = -logs.gather(1, targets.labels);                    // [B,1]
       if (smoothing > 0)
         samples = samples * (1 - smoothing) - logs.sum(1, /*keepdim=*/true) * (smoothing / classes);
       loss.select(0, lane).copy_(at::where(targets.valid, samples, 0).sum() / targets.divisor);
     }
-    ctx->save_for_backward({logits, labels, valid});
-    ctx->saved_data["smoothing"] = smoothing;
+    ctx->save_for_backward({logits, labels, valid, all_smoothing});
     return loss;
   }
 
@@ -110,12 +116,12 @@ struct LaneCrossEntropyFunction : torch::autograd::Function<LaneCrossEntropyFunc
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& logits = saved[0];
-    const double smoothing = ctx->saved_data["smoothing"].toDouble();
     const at::ScalarType type = sum_type(logits);
     const at::Tensor classes = at::arange(logits.size(2), saved[1].options());  // [K] i64
     const at::Tensor grad_logits = empty_lanes(logits.sizes(), logits.options());
     for (int64_t lane = 0; lane < logits.size(0); ++lane) {
       const LaneTargets targets(saved[2], saved[1], lane, type);
+      const double smoothing = smoothing_of(saved[3], lane);
       at::Tensor slope = logits.select(0, lane).to(type).softmax(1);  // [B,K]
       if (smoothing > 0) slope = slope - smoothing / static_cast<double>(logits.size(2));
       slope = slope - (classes == targets.labels).to(type) * (1 - smoothing);
@@ -135,20 +141,36 @@ void check(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor&
   check_mask(mask, logits.size(0), logits.size(1), function);
 }
 
+// Its values only where reading them waits for nothing.
+void check_smoothing(const at::Tensor& smoothing, const at::Tensor& logits) {
+  if (!smoothing.defined()) return;
+  check_sizes(smoothing, {logits.size(0)}, "lane_cross_entropy", "label_smoothing", "[L]");
+  TORCH_CHECK(smoothing.scalar_type() == at::kDouble && smoothing.is_contiguous() &&
+                  smoothing.device() == logits.device(),
+              "lane_cross_entropy: label_smoothing: want Double, dense, on ", logits.device(),
+              " as logits, got ", smoothing.scalar_type(), " on ", smoothing.device());
+  if (smoothing.device().type() != at::kCPU) return;
+  for (int64_t lane = 0; lane < smoothing.size(0); ++lane) {
+    const double share = smoothing_of(smoothing, lane);
+    TORCH_CHECK(share >= 0 && share <= 1, "lane_cross_entropy: label_smoothing[", lane,
+                "]: want 0 to 1, got ", share);
+  }
+}
+
 }  // namespace
 
 at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask,
-                              double label_smoothing) {
+                              const at::Tensor& label_smoothing) {
   check(logits, labels, mask, "lane_cross_entropy");
-  TORCH_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
-              "lane_cross_entropy: label_smoothing: want 0 to 1, got ", label_smoothing);
+  check_smoothing(label_smoothing, logits);
+  const auto smoothing = label_smoothing.defined() ? std::optional(label_smoothing) : std::nullopt;
 #if ESPALIER_WITH_CUDA
   if (logits.is_cuda() && has_kernel_type(logits))
     return CrossEntropyKernelFunction::apply(logits, dense_rows(labels),
                                              mask.defined() ? std::optional(dense_rows(mask)) : std::nullopt,
-                                             label_smoothing);
+                                             smoothing);
 #endif
-  return LaneCrossEntropyFunction::apply(logits, labels, valid_samples(labels, mask), label_smoothing);
+  return LaneCrossEntropyFunction::apply(logits, labels, valid_samples(labels, mask), smoothing);
 }
 
 LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {

@@ -61,6 +61,10 @@ __device__ inline void log_sum(const LossArgs& args, const T* logits, const Grou
   log_of_sum = log(group.sum(sum));
 }
 
+__device__ inline double smoothing_of(const LossArgs& args, int lane) {
+  return args.smoothing == nullptr ? 0 : args.smoothing[lane];
+}
+
 // How many samples of a lane count, to all threads.
 __device__ inline int count_valid(const LossArgs& args, int lane) {
   __shared__ int count;
@@ -81,6 +85,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   __shared__ S shared[Group<kSize>::kCount];
   const int lane = blockIdx.x;
   const int count = count_valid(args, lane);
+  const double smoothing = smoothing_of(args, lane);
   S total = 0;
   for (int sample = group.number; sample < args.batch; sample += group.kCount) {
     if (!is_valid(args, lane, sample)) continue;
@@ -91,11 +96,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
     log_sum<T>(args, logits, group, most, log_of_sum);
     const S right = in_range(args, label) ? widen<T>(logits[label]) : static_cast<W>(NAN);
     S loss = log_of_sum - (right - most);
-    if (args.smoothing > 0) {
+    if (smoothing > 0) {
       S sum = 0;
       for (int k = group.thread; k < args.classes; k += kSize) sum += widen<T>(logits[k]) - most - log_of_sum;
-      loss = loss * static_cast<S>(1 - args.smoothing) -
-             group.sum(sum) * static_cast<S>(args.smoothing / args.classes);
+      loss = loss * static_cast<S>(1 - smoothing) - group.sum(sum) * static_cast<S>(smoothing / args.classes);
     }
     total += loss;
   }
@@ -118,6 +122,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   const Group<kSize> group;
   const int lane = blockIdx.y, sample = blockIdx.x * group.kCount + group.number;
   const int count = count_valid(args, lane);
+  const double smoothing = smoothing_of(args, lane);
   if (sample >= args.batch) return;
   const int64_t offset = static_cast<int64_t>(sample) * args.classes;
   const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride + offset;
@@ -129,8 +134,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
   S most, log_of_sum;
   log_sum<T>(args, logits, group, most, log_of_sum);
   for (int k = group.thread; k < args.classes; k += kSize) {
-    S slope = exp(widen<T>(logits[k]) - most - log_of_sum) - static_cast<S>(args.smoothing / args.classes);
-    if (k == label) slope -= static_cast<S>(1 - args.smoothing);
+    S slope = exp(widen<T>(logits[k]) - most - log_of_sum) - static_cast<S>(smoothing / args.classes);
+    if (k == label) slope -= static_cast<S>(1 - smoothing);
     to[k] = narrow<T>(static_cast<W>(valid ? slope * factor : S(0)));
   }
 }

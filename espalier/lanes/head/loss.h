@@ -9,11 +9,12 @@
 namespace espalier::lanes {
 
 // logits [L,B,K] f32|f64|bf16|f16; labels [L,B] i64, 0 to K-1 or -100; mask [L,B] bool, or undefined.
-// The mean over a lane's valid samples of -sum_k q_k log softmax(logits)_k, q the label, with the share
-// label_smoothing spread over all classes (Szegedy et al., arXiv 1512.00567), as torch's; 0 for a lane with
-// none. Returns [L] f64 for f64, else f32. Differentiable once, in logits.
+// The mean over a lane's valid samples of -sum_k q_k log softmax(logits)_k, q the label, with the lane's
+// share label_smoothing [L] f64, 0 to 1, spread over all classes (Szegedy et al., arXiv 1512.00567), as
+// torch's; 0 for a lane with no samples. Undefined: no lane has a share. Its values are read where the logits
+// are. Returns [L] f64 for f64, else f32. Differentiable once, in logits.
 at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask = {},
-                              double label_smoothing = 0);
+                              const at::Tensor& label_smoothing = {});
 
 struct LaneAccuracy {
   at::Tensor num_correct;  // [L] i64: valid samples whose largest logit is the label's

@@ -51,6 +51,9 @@ LinetStep::LinetStep(linet::Linet& net, linet::StreamMonitor* monitor, data::Gat
   peak_rates_ =
       at::tensor(options_.rate_factors, at::kDouble).mul_(options.learning_rate).to(batch_.device());
   is_frozen_ = at::zeros({paths}, device.dtype(at::kBool));
+  TORCH_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+              "LinetStep: label_smoothing: want 0 to 1, got ", options.label_smoothing);
+  label_smoothing_ = at::full({1}, options.label_smoothing, device.dtype(at::kDouble));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
   sums_ = at::zeros({kNumRows, paths}, device.dtype(at::kDouble));
   own_sums_ = sums_;
@@ -170,7 +173,7 @@ at::Tensor LinetStep::gradients() {
     for (const auto& [name, buffer] : net_.named_buffers())
       if (buffer.is_floating_point()) exchange_->add_mean(buffer);
   const at::Tensor loss =
-      lanes::lane_cross_entropy(out.logits, batch_.labels(), /*mask=*/{}, options_.label_smoothing);  // [1]
+      lanes::lane_cross_entropy(out.logits, batch_.labels(), /*mask=*/{}, label_smoothing_);  // [1]
   at::Tensor total = loss;
   if (options_.balance > 0) {
     const at::Tensor balance = balance_loss(contributions);

@@ -145,10 +145,11 @@ class LinetStep {
   std::vector<Group> groups_;
   std::unique_ptr<lanes::LaneAdamW> monitor_optimizer_;
   std::optional<LossScale> loss_scale_;
-  at::Tensor peak_rates_;  // [S+1] f64
-  at::Tensor is_frozen_;   // [S+1] bool
-  at::Tensor step_;        // [1] f64: of the whole run, from 0
-  at::Tensor sums_;        // [kNumRows,S+1] f64
+  at::Tensor peak_rates_;       // [S+1] f64
+  at::Tensor is_frozen_;        // [S+1] bool
+  at::Tensor label_smoothing_;  // [1] f64
+  at::Tensor step_;             // [1] f64: of the whole run, from 0
+  at::Tensor sums_;             // [kNumRows,S+1] f64
   // Several ranks: what a step adds at this one, then at all of them, and a row with the losses that decide
   // whether a step counts. One: sums_ itself.
   at::Tensor own_sums_;                         // [kNumRows+1,S+1] f64

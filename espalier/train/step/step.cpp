@@ -47,6 +47,9 @@ TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t
   if (options.compute == at::kHalf) loss_scale_.emplace(lanes, batch_.device());
   peak_rates_ = at::full({lanes}, options.optimizer.learning_rate, device.dtype(at::kFloat));
   clip_norms_ = at::full({lanes}, options.clip_norm, device.dtype(at::kDouble));
+  TORCH_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+              "TrainStep: label_smoothing: want 0 to 1, got ", options.label_smoothing);
+  label_smoothing_ = at::full({lanes}, options.label_smoothing, device.dtype(at::kDouble));
   is_active_ = at::ones({lanes}, device.dtype(at::kBool));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
   if (!options.world->is_alone())
@@ -135,8 +138,7 @@ at::Tensor TrainStep::gradients() {
                           exchange_ && options_.sync_norm ? sum_over(*options_.world) : lanes::SumOverAll());
   if (exchange_ && !options_.sync_norm)
     for (const at::Tensor& buffer : population_.buffers()) exchange_->add_mean(buffer);
-  const at::Tensor losses =
-      lanes::lane_cross_entropy(logits, batch_.labels(), /*mask=*/{}, options_.label_smoothing);
+  const at::Tensor losses = lanes::lane_cross_entropy(logits, batch_.labels(), /*mask=*/{}, label_smoothing_);
   std::vector<lanes::LaneParameter*> parameters;
   for (const OptimizedGroup& each : optimizers_.groups())
     parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());

@@ -125,6 +125,7 @@ class TrainStep {
   std::optional<LossScale> loss_scale_;         // for f16
   at::Tensor peak_rates_;                       // [L] f32
   at::Tensor clip_norms_;                       // [L] f64
+  at::Tensor label_smoothing_;                  // [L] f64
   at::Tensor is_active_;                        // [L] bool
   at::Tensor step_;                             // [1] f64: the batch of the whole run, from 0
   std::unique_ptr<GradientExchange> exchange_;  // none: one rank

@@ -20,17 +20,33 @@ at::Tensor random_labels(int64_t lanes, int64_t batch, int64_t classes) {
   return labels.to(testing::test_device());
 }
 
-// Inputs: logits, labels, mask. torch knows -100 alone, so the mask is written into the labels.
-Layer loss_layer(int64_t lanes, int64_t batch, int64_t classes, double smoothing, bool masked) {
+enum class Smoothing { kNone, kAlike, kByLane };
+
+// Every lane's share in percent, [L] i64, so that it is no input with a gradient; by lane: nothing for the
+// first, and another for each.
+at::Tensor percents(int64_t lanes, Smoothing smoothing) {
+  if (smoothing == Smoothing::kNone) return {};
+  return (smoothing == Smoothing::kAlike ? at::full({lanes}, 10, at::kLong)
+                                         : at::arange(lanes, at::kLong) * 15)
+      .to(testing::test_device());
+}
+
+at::Tensor shares(const at::Tensor& percents) {
+  return percents.defined() ? percents.to(at::kDouble) / 100 : at::Tensor();
+}
+
+// Inputs: logits, labels, mask, smoothing. torch knows -100 alone, so the mask is written into the labels.
+Layer loss_layer(int64_t lanes, int64_t batch, int64_t classes, Smoothing smoothing, bool masked) {
   return {
-      .stacked = [=](const Tensors& in) { return lane_cross_entropy(in[0], in[1], in[2], smoothing); },
+      .stacked = [=](const Tensors& in) { return lane_cross_entropy(in[0], in[1], in[2], shares(in[3])); },
       .torch =
           [=](const Tensors& in) {
             const at::Tensor labels = in[2].defined() ? in[1].masked_fill(in[2].logical_not(), -100) : in[1];
-            return F::cross_entropy(in[0], labels, F::CrossEntropyFuncOptions().label_smoothing(smoothing));
+            const double share = in[3].defined() ? shares(in[3]).item<double>() : 0;
+            return F::cross_entropy(in[0], labels, F::CrossEntropyFuncOptions().label_smoothing(share));
           },
       .inputs = {random_lanes({lanes, batch, classes}) * 3, random_labels(lanes, batch, classes),
-                 masked ? random_mask(lanes, batch, 1) : at::Tensor()}};
+                 masked ? random_mask(lanes, batch, 1) : at::Tensor(), percents(lanes, smoothing)}};
 }
 
 void expect_loss_contracts() {
@@ -38,7 +54,7 @@ void expect_loss_contracts() {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const Layer layer = loss_layer(dice.roll(1, 5), dice.roll(1, 20), dice.roll(2, 12),
-                                   dice.roll(0, 1) ? 0.1 : 0.0, dice.roll(0, 1) == 1);
+                                   static_cast<Smoothing>(dice.roll(0, 2)), dice.roll(0, 1) == 1);
     testing::expect_equals_torch(layer);
     testing::expect_same_alone(layer);
     testing::expect_isolated(layer);
@@ -105,7 +121,7 @@ TEST(LaneAccuracy, RefusesSumsOfAnotherShapeOrType) {
 
 TEST(LaneCrossEntropy, HasTheGradientsOfFiniteDifferences) {
   torch::manual_seed(5);
-  for (const double smoothing : {0.0, 0.2})
+  for (const Smoothing smoothing : {Smoothing::kNone, Smoothing::kByLane})
     testing::expect_finite_differences(loss_layer(2, 4, 3, smoothing, true));
 }
 
@@ -116,7 +132,7 @@ TEST(LaneCrossEntropy, IsZeroForALaneWithoutSamples) {
   at::Tensor logits = at::randn({3, 4, 5});
   logits[1].fill_(std::numeric_limits<double>::quiet_NaN());
   logits.set_requires_grad(true);
-  const at::Tensor loss = lane_cross_entropy(logits, labels, mask, 0.1);
+  const at::Tensor loss = lane_cross_entropy(logits, labels, mask, shares(percents(3, Smoothing::kAlike)));
   loss.sum().backward();
   for (const int64_t lane : {0, 1}) {
     EXPECT_EQ(loss[lane].item<float>(), 0);
@@ -131,7 +147,13 @@ TEST(LaneCrossEntropy, NamesTheArgumentThatItRefuses) {
   EXPECT_ERROR(lane_cross_entropy(logits, labels.to(at::kInt)), c10::Error, "labels", "int64", "Int");
   EXPECT_ERROR(lane_cross_entropy(logits, labels.slice(1, 1)), c10::Error, "labels", "[2, 3]", "[2, 2]");
   EXPECT_ERROR(lane_cross_entropy(logits, labels, labels), c10::Error, "mask", "bool", "Long");
-  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, 1.5), c10::Error, "label_smoothing", "1.5");
+  const at::Tensor none = at::zeros({2}, at::kDouble);
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, at::tensor({0.5, 1.5}, at::kDouble)), c10::Error,
+               "label_smoothing[1]", "0 to 1", "1.5");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, at::zeros({3}, at::kDouble)), c10::Error,
+               "label_smoothing", "[2]", "[3]");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, none.to(at::kFloat)), c10::Error, "label_smoothing",
+               "Double", "Float");
   EXPECT_ERROR(lane_cross_entropy(logits, labels + 4), c10::Error, "4");  // a label beyond the classes
 }
 
