@@ -32,7 +32,12 @@ void update(const StepMetrics& metrics, const std::vector<float>& host_norms,
         parameters.emplace_back(at::IntArrayRef{entries, 1}, at::kFloat, at::kFloat);
     parameter.gradient().copy_(at::tensor(norms).unsqueeze(1));
     lanes::LaneSGD& optimizer = optimizers.emplace_back(std::vector{&parameter}, lanes::LaneSgdOptions{});
-    groups.push_back({.parameters = {&parameter}, .optimizer = &optimizer, .lanes = lanes});
+    const at::Tensor none = at::zeros({std::ssize(host_norms)}, at::kDouble);
+    groups.push_back({.parameters = {&parameter},
+                      .optimizer = &optimizer,
+                      .lanes = lanes,
+                      .momentum_factors = none,
+                      .weight_decays = none});
   };
   const auto lanes = static_cast<int64_t>(host_norms.size());
   std::vector<int64_t> own(host_norms.size());
