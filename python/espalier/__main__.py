@@ -76,6 +76,9 @@ def main():
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as espalier/core/machine/brief_waiting.h does
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # mpirun gives every rank a terminal, also where its own output is a file: a live view would be drawn into that.
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        os.environ["TERM"] = "dumb"
     try:
         code = enter(launch_in(), sys.argv[1:])
     except LaunchError as error:

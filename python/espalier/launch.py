@@ -6,6 +6,7 @@ No torch here: it is imported once the environment is settled.
 import dataclasses
 import os
 import re
+import zlib
 
 DEFAULT_PORT = 29500
 
@@ -22,7 +23,7 @@ class Launch:
     address: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     agent_keeps_store: bool = False  # torchrun's agent does, and not rank 0
-    attempt: int = 0  # restarts by torchrun before this start
+    job: str = ""  # its launcher's name of it: jobs that meet at one store do not mix
 
     @property
     def store_address(self):
@@ -45,6 +46,11 @@ def first_host(nodes):
     return head + (re.split(r"[,-]", inside)[0] if inside else "") + tail
 
 
+def port_for(job):
+    """So that two jobs on one machine do not meet; below the ports that Linux gives to outgoing connections."""
+    return 20000 + job % 12000
+
+
 def in_range(launch):
     if not (launch.size >= 1 and 0 <= launch.rank < launch.size):
         raise LaunchError(f"rank {launch.rank} of {launch.size}: want a rank below the number of ranks")
@@ -58,8 +64,7 @@ def from_torchrun(environment):
     if size > 1 and "MASTER_ADDR" not in environment:
         raise LaunchError(f"WORLD_SIZE is {size}, and MASTER_ADDR is not set: name the machine of rank 0")
     return dict(rank=number(environment, "RANK"), local_rank=number(environment, "LOCAL_RANK") if "LOCAL_RANK" in environment else 0,
-                size=size, agent_keeps_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-                attempt=number(environment, "TORCHELASTIC_RESTART_COUNT") if "TORCHELASTIC_RESTART_COUNT" in environment else 0)
+                size=size, agent_keeps_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
 
 
 def from_mpirun(environment):
@@ -68,6 +73,8 @@ def from_mpirun(environment):
     if environment.get("OMPI_COMM_WORLD_LOCAL_SIZE") != str(size) and "MASTER_ADDR" not in environment:
         raise LaunchError("mpirun started ranks on several machines, and MASTER_ADDR is not set: give the machine of rank 0, "
                           "as in mpirun -x MASTER_ADDR=node1")
+    if job := environment.get("PMIX_NAMESPACE"):
+        found.update(job=job, port=port_for(zlib.crc32(job.encode())))
     return found
 
 
@@ -77,8 +84,10 @@ def from_slurm(environment):
                  size=number(environment, "SLURM_STEP_NUM_TASKS"))
     if nodes := environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST"):
         found["address"] = first_host(nodes)
-    if job := environment.get("SLURM_JOB_ID"):
-        found["port"] = 20000 + int(job) % 20000  # two jobs on one machine do not meet
+    if "SLURM_JOB_ID" in environment:
+        job = number(environment, "SLURM_JOB_ID")
+        step = number(environment, "SLURM_STEP_ID") if "SLURM_STEP_ID" in environment else 0
+        found.update(job=f"{job}.{step}", port=port_for(job + 1009 * step))  # steps of one job may run at once, too
     return found
 
 

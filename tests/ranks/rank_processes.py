@@ -35,6 +35,10 @@ def alone(*arguments):
     return done
 
 
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Ranks:
     """The processes of one job; `environments`: what one rank is told otherwise."""
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from rank_processes import (ENVIRONMENT, ESPALIER, LIBRARY, LIMIT, PACKAGE, RANDOM, Ranks, alone, free_port, must_be_alike, must_name, patience,
+from rank_processes import (ENVIRONMENT, ESPALIER, LIBRARY, LIMIT, PACKAGE, RANDOM, Ranks, alone, children_of, free_port, must_be_alike, must_name, patience,
                             results, run_drills, the_error, wait_for_lines, wait_for_sessions, without_times)
 
 DATA = ["--synthetic-train", "120", "--synthetic-test", "40", "--synthetic-size", "8x8", "--crop-pad", "1", "--threads", "1"]
@@ -191,10 +191,6 @@ def torchrun_restarts(folder):
     assert "cannot be reached" in errors or "is gone" in errors or "has not been heard" in errors, errors
 
 
-def children_of(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def launchers_are_understood(_folder):
     """Ranks and addresses as torchrun, mpirun and Slurm tell them."""
     sys.path.insert(0, str(PACKAGE))
@@ -202,14 +198,14 @@ def launchers_are_understood(_folder):
 
     assert launch_in({}).size == 1
     torchrun = launch_in({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "5",
-                          "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"})
+                          "TORCHELASTIC_USE_AGENT_STORE": "True"})
     assert (torchrun.rank, torchrun.local_rank, torchrun.size, torchrun.store_address) == (3, 1, 4, "a:5"), torchrun
-    assert torchrun.agent_keeps_store and torchrun.attempt == 2
+    assert torchrun.agent_keeps_store
     mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
     assert (launch_in(mpi).rank, launch_in(mpi).size, launch_in(mpi).address) == (1, 2, "127.0.0.1")
     slurm = launch_in({"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "41234",
                        "SLURM_STEP_NODELIST": "gpu[03-04,07]"})
-    assert (slurm.rank, slurm.local_rank, slurm.size, slurm.store_address) == (5, 1, 8, "gpu03:21234"), slurm
+    assert (slurm.rank, slurm.local_rank, slurm.size, slurm.store_address) == (5, 1, 8, "gpu03:25234"), slurm
     assert launch_in({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "8"}).size == 1, "a batch script is one process"
     assert [first_host(nodes) for nodes in ("n1", "n1,n2", "a[3,5-6]-ib", "b-[001-128]")] == ["n1", "n1", "a3-ib", "b-001"]
     for environment, word in (({"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "RANK"), ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
