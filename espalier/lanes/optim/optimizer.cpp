@@ -165,7 +165,7 @@ void LaneSGD::update(const at::Tensor& apply) {
   at::Tensor rates = learning_rates;  // [L]
   if (share.takes_age()) {
     const at::Tensor shares = state_at(ages_).cpu().clone();  // [L] f64
-    const double left = share.falls ? steps_left.item<double>() : 0;
+    const double left = share.falls ? *steps_left.cpu().const_data_ptr<double>() : 0;
     for (int64_t lane = 0; lane < shares.size(0); ++lane) {
       double& each = shares.mutable_data_ptr<double>()[lane * shares.stride(0)];
       each = share.at(each, left);
