@@ -3,7 +3,7 @@
 // episodes which a GPU is audited with let seeds grow.
 #include <gtest/gtest.h>
 
-#include "espalier/cli/commands/rehearsed_episode.h"
+#include "espalier/cli/commands/profile/rehearsed_episode.h"
 #include "espalier/train/step/deterministic_scope.h"
 #include "espalier/watch/audit/sync_audit.h"
 #include "tests/support/cuda.h"

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "espalier/cli/commands/doctor_checks.h"
+#include "espalier/cli/commands/doctor/checks.h"
 
 namespace espalier::cli {
 namespace {

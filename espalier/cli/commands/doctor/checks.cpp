@@ -1,4 +1,4 @@
-#include "espalier/cli/commands/doctor_checks.h"
+#include "espalier/cli/commands/doctor/checks.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "espalier/cli/commands.h"
-#include "espalier/cli/commands/rehearsed_episode.h"
+#include "espalier/cli/commands/profile/rehearsed_episode.h"
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/core/error.h"
 #include "espalier/data/cache.h"

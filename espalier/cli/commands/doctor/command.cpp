@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "espalier/cli/commands.h"
-#include "espalier/cli/commands/doctor_checks.h"
+#include "espalier/cli/commands/doctor/checks.h"
 
 namespace espalier::cli {
 namespace {

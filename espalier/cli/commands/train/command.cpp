@@ -5,7 +5,7 @@
 
 #include "espalier/cli/commands.h"
 #include "espalier/cli/commands/score_text.h"
-#include "espalier/cli/commands/train_screen.h"
+#include "espalier/cli/commands/train/screen.h"
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/core/text/byte_size.h"
 #include "espalier/jobs/population.h"

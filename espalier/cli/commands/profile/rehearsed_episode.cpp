@@ -1,4 +1,4 @@
-#include "espalier/cli/commands/rehearsed_episode.h"
+#include "espalier/cli/commands/profile/rehearsed_episode.h"
 
 #include <fmt/format.h>
 

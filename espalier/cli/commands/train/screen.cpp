@@ -1,4 +1,4 @@
-#include "espalier/cli/commands/train_screen.h"
+#include "espalier/cli/commands/train/screen.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
