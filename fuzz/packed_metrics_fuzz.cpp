@@ -1,5 +1,5 @@
-// metrics.jsonl.gz of a run. Held: reading ends, whatever the file holds; what can be unpacked is what was read,
-// and packed again it is read as the same.
+// metrics.jsonl.gz of a run. Held: reading ends, whatever the file holds; what can be unpacked is what was
+// read, and packed again it is read as the same.
 #include <filesystem>
 
 #include "espalier/run/files/packed_metrics.h"

@@ -186,7 +186,8 @@ nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<cons
           {"threads", at::get_num_threads()},
           {"deterministic", options.population.deterministic},
           {"validation_batch",
-           train::scored_batch(shard, first.device.is_cuda(), first.validation.num_samples())}};
+           train::scored_batch(shard, first.device.is_cuda(),
+                               train::samples_of_part(shard, first.validation.num_samples()))}};
 }
 
 nlohmann::ordered_json line_of(const EvaluatedEpisode& done, size_t lane) {

@@ -175,9 +175,11 @@ std::vector<Job> all_jobs() {
   in_steps.batches_per_step = 4;
   in_steps.seed_warm_up = 5;
   in_steps.seed_schedule = RateCurve::kLinear;
-  // Most steps are not validated.
+  // Steps are not validated, or on a part of the split.
   PopulationConfig sparse = small_population_job();
-  sparse.validate_every = 4;
+  sparse.validate_every = 2;
+  sparse.validation_parts = 3;
+  sparse.validation_batch = 4;
   PopulationConfig sparse_and_failing = failing;
   sparse_and_failing.validate_every = 3;
   PpoConfig sparse_ppo = small_ppo_job();
@@ -204,21 +206,21 @@ std::vector<Job> all_jobs() {
     flags.ppo = config;
     return flags;
   };
-  return {
-      job_of("host", one, config_of_host, population),
-      job_of("population", as_population(small_population_job()), config_of_population, population),
-      job_of("population in steps", as_population(in_steps), config_of_population, population),
-      job_of("population, validated now and then", as_population(sparse), config_of_population, population),
-      job_of("population that fails, validated now and then", as_population(sparse_and_failing),
-             config_of_population, population),
-      job_of("population, static", as_population(fixed), config_of_population, population),
-      job_of("population, replay", as_population(replayed), config_of_population, population),
-      job_of("population that fails", as_population(failing), config_of_population, population),
-      job_of("linet", as_linet(freezing_linet_job()), config_of_linet, linet),
-      job_of("linet, espalier", as_linet(espalier_linet_job()), config_of_linet, linet),
-      job_of("ppo", as_ppo(small_ppo_job()), config_of_ppo, ppo),
-      job_of("ppo, validated now and then", as_ppo(sparse_ppo), config_of_ppo, ppo),
-      job_of("ppo, random", as_ppo(by_chance), config_of_ppo, ppo)};
+  return {job_of("host", one, config_of_host, population),
+          job_of("population", as_population(small_population_job()), config_of_population, population),
+          job_of("population in steps", as_population(in_steps), config_of_population, population),
+          job_of("population, validated now and then and by parts", as_population(sparse),
+                 config_of_population, population),
+          job_of("population that fails, validated now and then", as_population(sparse_and_failing),
+                 config_of_population, population),
+          job_of("population, static", as_population(fixed), config_of_population, population),
+          job_of("population, replay", as_population(replayed), config_of_population, population),
+          job_of("population that fails", as_population(failing), config_of_population, population),
+          job_of("linet", as_linet(freezing_linet_job()), config_of_linet, linet),
+          job_of("linet, espalier", as_linet(espalier_linet_job()), config_of_linet, linet),
+          job_of("ppo", as_ppo(small_ppo_job()), config_of_ppo, ppo),
+          job_of("ppo, validated now and then", as_ppo(sparse_ppo), config_of_ppo, ppo),
+          job_of("ppo, random", as_ppo(by_chance), config_of_ppo, ppo)};
 }
 
 class ResumeTest : public ::testing::TestWithParam<Job> {

@@ -34,6 +34,12 @@ void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
      .low = 1,
      .high = 1e9},
     population.validate_every);
+  v({.name = "validation-parts",
+     .help = "parts that the validation split is cut into: a step scores one of them, in turn, and the last "
+             "step of an episode all; fewer samples, a larger error, which metrics give",
+     .low = 1,
+     .high = 1e6},
+    population.validation_parts);
   v({.name = "validation-batch",
      .help =
          "samples per network that are scored at a time, on validation and test; 0: as many as keep a GPU "

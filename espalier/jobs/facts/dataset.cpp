@@ -47,8 +47,9 @@ void check_can_decide(const data::ResidentDataset& dataset, const std::string& c
 }
 
 void clear_validation(Json& line) {
-  for (const char* const key : {"validation_loss", "validation_accuracy", "best_validation_accuracy",
-                                "worst_validation_accuracy", "validation_mean_class_accuracy"})
+  for (const char* const key :
+       {"validation_loss", "validation_accuracy", "best_validation_accuracy", "worst_validation_accuracy",
+        "validation_mean_class_accuracy", "validation_error"})
     if (line.contains(key)) line[key] = nullptr;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "espalier/jobs/facts/dataset.h"
@@ -15,6 +16,11 @@ using nlohmann::ordered_json;
 template <class Value>
 ordered_json or_null(const std::optional<Value>& value) {
   return value ? ordered_json(*value) : ordered_json();
+}
+
+// Of an accuracy that was measured on so many samples.
+double standard_error(double accuracy, int64_t num_samples) {
+  return std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(num_samples));
 }
 
 int64_t num_seeds(const train::EpochRecord& epoch) {
@@ -48,6 +54,7 @@ ordered_json EpochLines::lane_line(const train::EpochRecord& epoch, const train:
                     {"train_accuracy", lane.trained.accuracy},
                     {"validation_loss", lane.validated.loss},
                     {"validation_accuracy", lane.validated.accuracy},
+                    {"validation_error", standard_error(lane.validated.accuracy, epoch.num_scored)},
                     {"gradient_norm", lane.trained.gradient_norm},
                     {"largest_gradient_norm", lane.trained.largest_norm},
                     {"non_finite_steps", lane.trained.non_finite},
@@ -95,6 +102,7 @@ ordered_json EpochLines::epoch_line(const train::EpochRecord& epoch, double lear
                     {"validation_accuracy", validated.accuracy},
                     {"best_validation_accuracy", accuracy(best)},
                     {"worst_validation_accuracy", accuracy(worst)},
+                    {"validation_samples", epoch.num_scored},
                     {"gradient_norm", trained.gradient_norm},
                     {"learning_rate", learning_rate},
                     {"retired_lanes", epoch.num_retired()},

@@ -115,6 +115,7 @@ void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::Pop
   compare(length_flag, terms_.episode_length, now.episode_length);
   compare("--batches-per-step", terms_.batches_per_step, now.batches_per_step);
   compare("--validate-every", terms_.validate_every, now.validate_every);
+  compare("--validation-parts", terms_.validation_parts, now.validation_parts);
 }
 
 std::unique_ptr<train::PolicyController> SavedPolicy::controller(const train::EnvironmentConfig& options,

@@ -29,6 +29,7 @@ constexpr const char* kEmbargo = "embargo";
 constexpr const char* kEpisodeLength = "episode_length";
 constexpr const char* kBatchesPerStep = "batches_per_step";
 constexpr const char* kValidateEvery = "validate_every";
+constexpr const char* kValidationParts = "validation_parts";
 constexpr NumberRange kCounts{1, 1'000'000'000}, kCountsOrNone{0, 1'000'000'000};
 
 const std::string* find(const Metadata& metadata, const char* key) {
@@ -98,6 +99,7 @@ Metadata metadata_of(const PolicyTerms& terms) {
   put_number(kEpisodeLength, terms.episode_length);
   put_number(kBatchesPerStep, terms.batches_per_step);
   put_number(kValidateEvery, terms.validate_every);
+  put_number(kValidationParts, terms.validation_parts);
   return metadata;
 }
 
@@ -116,7 +118,8 @@ PolicyTerms policy_terms(const Metadata& metadata, const std::string& file) {
                     .embargo = count(metadata, kEmbargo, file),
                     .episode_length = count(metadata, kEpisodeLength, file),
                     .batches_per_step = count(metadata, kBatchesPerStep, file, kCountsOrNone),
-                    .validate_every = count(metadata, kValidateEvery, file)};
+                    .validate_every = count(metadata, kValidateEvery, file),
+                    .validation_parts = count(metadata, kValidationParts, file)};
   if (const std::string* const gates = find(metadata, kGates)) {
     if (*gates != "permissive" && *gates != "strict")
       fail("'{}': metadata '{}': want permissive or strict, got '{}'", file, kGates, on_one_line(*gates));

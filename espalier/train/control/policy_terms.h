@@ -31,6 +31,7 @@ struct PolicyTerms {
   std::optional<int64_t> episode_length;
   std::optional<int64_t> batches_per_step;  // 0: a pass over the data
   std::optional<int64_t> validate_every;
+  std::optional<int64_t> validation_parts;
 
   bool operator==(const PolicyTerms&) const = default;
 };

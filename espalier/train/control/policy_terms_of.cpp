@@ -23,7 +23,8 @@ PolicyTerms terms_of(const EnvironmentConfig& options, const grow::Population& p
                     .embargo = networks.embargo,
                     .episode_length = networks.epochs,
                     .batches_per_step = networks.batches_per_step,
-                    .validate_every = networks.validate_every};
+                    .validate_every = networks.validate_every,
+                    .validation_parts = networks.validation_parts};
   if (gates.mode == grow::GateMode::kStrict) {
     terms.gates = "strict";
     terms.gate_improvement = gates.min_improvement_points;

@@ -108,7 +108,8 @@ class PopulationWalk {
     PopulationWalk other = *this;
     const bool on_cuda = !needs_.device.is_cpu();
     other.batch_ = needs_.data.num_validation > 0
-                       ? scored_batch(needs_.options, on_cuda, needs_.data.num_validation)
+                       ? scored_batch(needs_.options, on_cuda,
+                                      samples_of_part(needs_.options, needs_.data.num_validation))
                        : validation_batch(needs_.options, on_cuda);
     return other;
   }

@@ -40,6 +40,9 @@ struct PopulationConfig : JobConfig {
   int64_t batches_per_step = 0;
   // Steps from one that is validated to the next; the last of an episode always is.
   int64_t validate_every = 1;
+  // Parts of the validation split that are scored in turn, one in a validation; the last of an episode scores
+  // all of it.
+  int64_t validation_parts = 1;
   int64_t validation_batch = 0;     // samples that are scored at a time; 0: see validation_batch()
   std::string controller = "none";  // by its name in controllers()
   grow::GateOptions gates;

@@ -52,6 +52,7 @@ struct LaneRecord {
 struct EpochRecord {
   int64_t epoch = 0;         // from 1
   bool is_validated = true;  // in this epoch
+  int64_t num_scored = 0;    // samples of the validation split, of every lane, in this epoch
   double seconds = 0;
   std::vector<LaneRecord> lanes;    // [L]
   GraphWork graphs;                 // in this epoch, of all shards

@@ -27,7 +27,7 @@ namespace espalier::train {
 // What a network reaches that always answers with the most frequent class.
 struct GuessingLevel {
   double accuracy = 0;
-  int64_t num_samples = 0;  // of the validation split; 0: there is none, and nothing is judged by it
+  int64_t num_samples = 0;  // that a validation scores; 0: there are none, and nothing is judged by it
 };
 
 class Governor {

@@ -45,7 +45,11 @@ int64_t validation_batch(const PopulationConfig& options, bool on_cuda);
 // The same for a split of so many samples, shared out evenly: what a last batch lacks is computed all the
 // same.
 int64_t scored_batch(const PopulationConfig& options, bool on_cuda, int64_t num_samples);
-// num_samples: of the split.
+// Samples of one of the parts that validation takes in turn, the last few of the split not counted.
+inline int64_t samples_of_part(const PopulationConfig& options, int64_t num_validation) {
+  return num_validation / options.validation_parts;
+}
+// num_samples: those that are scored in one pass.
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
                                       at::ScalarType type, int64_t num_samples);
 

@@ -77,13 +77,28 @@ PopulationConfig at_validation(const ShardSetup& setup, int64_t num_samples) {
   return options;
 }
 
+// Parts are cut out of a shuffled order: files are often sorted by class.
+data::IteratorOptions validation_plan(const ShardSetup& setup, at::ScalarType type) {
+  const int64_t num_validation = setup.dataset->validation.num_samples();
+  const int64_t samples = samples_of_part(setup.options, num_validation);
+  if (samples == 0 && num_validation > 0)
+    fail_usage(
+        "--validation-parts {}: want at most one part for each of the {} samples of the validation split",
+        setup.options.validation_parts, num_validation);
+  data::IteratorOptions options = evaluation_plan(at_validation(setup, samples), setup.device, type, samples);
+  if (setup.options.validation_parts > 1) options.plan.order = data::SampleOrder::kShuffled;
+  return options;
+}
+
 // The test is scored in batches no larger than those of validation: the plan of memory knows these.
-PopulationConfig at_test(const ShardSetup& setup) {
-  PopulationConfig options = at_validation(setup, setup.dataset->test.num_samples());
+data::IteratorOptions test_plan(const ShardSetup& setup, at::ScalarType type) {
+  const int64_t num_test = setup.dataset->test.num_samples();
+  PopulationConfig options = at_validation(setup, num_test);
   const int64_t validation = setup.dataset->validation.num_samples();
   if (validation > 0)
-    options.validation_batch = scored_batch(options, setup.dataset->device.is_cuda(), validation);
-  return options;
+    options.validation_batch =
+        scored_batch(options, setup.dataset->device.is_cuda(), samples_of_part(options, validation));
+  return evaluation_plan(options, setup.device, type, num_test);
 }
 
 // The plan of the whole job, of which the lanes here are a part.
@@ -104,11 +119,8 @@ Shard::Shard(ShardSetup setup)
       field_(chosen_field(options(), specs_of(setup_.dataset->train))),
       train_(for_job(training_plan(options(), setup_.device, compute_), setup_), {setup_.dataset},
              data::Split::kTrain),
-      validate_(evaluation_plan(at_validation(setup_, setup_.dataset->validation.num_samples()),
-                                setup_.device, compute_, setup_.dataset->validation.num_samples()),
-                {setup_.dataset}, data::Split::kValidation),
-      test_(evaluation_plan(at_test(setup_), setup_.device, compute_, setup_.dataset->test.num_samples()),
-            {setup_.dataset}, data::Split::kTest),
+      validate_(validation_plan(setup_, compute_), {setup_.dataset}, data::Split::kValidation),
+      test_(test_plan(setup_, compute_), {setup_.dataset}, data::Split::kTest),
       population_(setup_.host, setup_.frame, setup_.blueprints, setup_.dataset->device, compute_),
       lifecycle_(lifecycle_for(options(), population_)),
       step_(population_, train_.gather_call(0), field_,
@@ -217,6 +229,19 @@ std::string Shard::title() const {
                      options().epochs);
 }
 
+SplitPart Shard::scored_part() const {
+  if (epoch_ + 1 >= options().epochs) return {};
+  return {.index = epoch_ / options().validate_every % options().validation_parts,
+          .of = options().validation_parts};
+}
+
+int64_t Shard::num_scored() const {
+  if (!is_validated()) return 0;
+  const BatchRange batches = scored_part().batches(validate_.length());
+  const int64_t batch = validation_batch(), all = validate_.plan().num_samples();
+  return std::min(batches.end * batch, all) - std::min(batches.begin * batch, all);
+}
+
 void Shard::queue_epoch(const Progress& progress) {
   begin_training();
   while (has_batches_left()) {
@@ -257,13 +282,13 @@ void Shard::queue_validation(const Progress& progress) {
     for (int64_t slot = 0; slot < population_.num_slots(); ++slot)
       if (population_.has_stacks(slot)) asked.push_back(slot);
   }
-  validation_.pass(asked, tick_of(progress, title() + ", validation"));
+  validation_.pass(asked, scored_part(), tick_of(progress, title() + ", validation"));
   timing_.end(StepPart::kValidation);
 }
 
 EpochRecord Shard::finish_epoch(std::span<const LaneReadings> read) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  EpochRecord record{.epoch = epoch_ + 1, .is_validated = is_validated()};
+  EpochRecord record{.epoch = epoch_ + 1, .is_validated = is_validated(), .num_scored = num_scored()};
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
     const auto i = static_cast<size_t>(lane);
     record.lanes.push_back({.lane = env_of(lane),

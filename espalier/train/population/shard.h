@@ -120,6 +120,10 @@ class Shard {
   bool is_validated() const {
     return (epoch_ + 1) % options().validate_every == 0 || epoch_ + 1 >= options().epochs;
   }
+  // The part of the validation split that the epoch under way is scored on.
+  SplitPart scored_part() const;
+  // Samples of every lane in it; 0 where it is not validated.
+  int64_t num_scored() const;
   int64_t batches_done() const { return batches_done_; }  // in the epoch under way
   std::string title() const;                              // "epoch 3/10": the one under way
   int64_t num_retired() const { return std::ranges::count_if(lanes_, &Lane::is_retired); }

@@ -32,11 +32,12 @@ std::vector<ShardSetup> made_shards(const PopulationConfig& options, const Popul
 }
 
 // What always answering with the most frequent class of the validation split reaches.
-GuessingLevel guessing_level(const data::ResidentDataset& dataset) {
+GuessingLevel guessing_level(const data::ResidentDataset& dataset, const PopulationConfig& options) {
   const int64_t samples = dataset.validation.num_samples();
   if (samples == 0) return {};
   const at::Tensor counts = at::bincount(dataset.validation.labels.to(at::kCPU));
-  return {.accuracy = counts.max().item<double>() / static_cast<double>(samples), .num_samples = samples};
+  return {.accuracy = counts.max().item<double>() / static_cast<double>(samples),
+          .num_samples = samples_of_part(options, samples)};
 }
 
 // Where one of the job's shards is.
@@ -109,7 +110,7 @@ PopulationTrainer::PopulationTrainer(const PopulationConfig& options, std::vecto
                               .losing = on_failure == OnFailure::kRollBack ? policy::Losing::kGoesOn
                                                                            : policy::Losing::kEndsEpisode,
                               .governor = options.governor,
-                              .guessing = guessing_level(*shards_.front()->setup().dataset),
+                              .guessing = guessing_level(*shards_.front()->setup().dataset, options),
                               .device = acting,
                               .graphs = options.graphs ? Graphs::kOn : Graphs::kOff});
   returns_.begin(num_lanes(), std::ssize(reward_terms()));
@@ -170,7 +171,9 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   tell_lanes(records);
   act(records, remote, choices(records, remote, controller));
 
-  EpochRecord all{.epoch = records.front().epoch, .is_validated = records.front().is_validated};
+  EpochRecord all{.epoch = records.front().epoch,
+                  .is_validated = records.front().is_validated,
+                  .num_scored = records.front().num_scored};
   for (EpochRecord& record : records) std::ranges::move(record.lanes, std::back_inserter(all.lanes));
   for (LaneMessage& lane : remote) all.lanes.push_back(std::move(lane.record));
   std::ranges::sort(all.lanes, {}, &LaneRecord::lane);

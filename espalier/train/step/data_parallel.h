@@ -22,6 +22,8 @@ int64_t part_of_batch(int64_t batch, const ranks::World& world);
 struct BatchRange {
   int64_t begin = 0;
   int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
 };
 // Those batches of a split that this rank scores: as many as another rank, or one more.
 BatchRange own_batches(int64_t num_batches, const ranks::World& world);

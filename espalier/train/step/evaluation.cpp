@@ -8,7 +8,6 @@
 
 #include "espalier/core/machine/interrupt.h"
 #include "espalier/lanes/head/score.h"
-#include "espalier/train/step/data_parallel.h"
 
 namespace espalier::train {
 
@@ -26,13 +25,14 @@ Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size
 }
 
 std::vector<LaneScore> Evaluation::score(const Tick& tick) {
-  pass({}, tick);
+  pass({}, {}, tick);
   return scores(sums_.select(0, 0).to(at::kCPU));
 }
 
-void Evaluation::pass(std::span<const int64_t> slots, const Tick& tick) {
+void Evaluation::pass(std::span<const int64_t> slots, SplitPart part, const Tick& tick) {
   sums_.zero_();
-  const auto [begin, end] = own_batches(num_batches_, world_);
+  const BatchRange whole = part.batches(num_batches_), own = own_batches(whole.size(), world_);
+  const int64_t begin = whole.begin + own.begin, end = whole.begin + own.end;
   batch_.move_to(0, begin);
   const std::string key = fmt::format("{} without {}", population_.signature(), fmt::join(slots, ","));
   for (int64_t batch = begin; batch < end; ++batch) {

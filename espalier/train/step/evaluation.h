@@ -1,5 +1,5 @@
-// Scores every lane on the same whole split, in file order and without augmentation: on the validation split
-// every epoch, on the test split once.
+// Scores every lane on the same split, or the same part of it, in one order and without augmentation: on the
+// validation split after epochs, on the test split once.
 //
 // Kept true: a pass leaves its sums on the device and reads nothing on the host; all lanes read one batch in
 // memory; networks are left as they were; the same logits give the same scores, however a split is cut into
@@ -16,13 +16,24 @@
 #include "espalier/data/gather.h"
 #include "espalier/grow/population.h"
 #include "espalier/tensor/captured_graphs.h"
+#include "espalier/train/step/data_parallel.h"
 #include "espalier/train/step/step.h"
 
 namespace espalier::train {
 
 struct LaneScore {
-  double loss = 0;      // mean over the split
+  double loss = 0;      // mean over the samples that were scored
   double accuracy = 0;  // in [0, 1]
+};
+
+// The index-th of `of` parts of a split's batches, as even as whole batches allow.
+struct SplitPart {
+  int64_t index = 0;
+  int64_t of = 1;
+
+  BatchRange batches(int64_t num_batches) const {
+    return {.begin = num_batches * index / of, .end = num_batches * (index + 1) / of};
+  }
 };
 
 class Evaluation {
@@ -35,9 +46,9 @@ class Evaluation {
   // Called after every batch of this rank.
   using Tick = std::function<void(int64_t done, int64_t total)>;
 
-  // One pass over the split: of the whole networks, and beside them with the seeds of each of these slots
-  // left out in all lanes. slots: ascending.
-  void pass(std::span<const int64_t> slots = {}, const Tick& tick = {});
+  // One pass over the split, or a part of it: of the whole networks, and beside them with the seeds of each
+  // of these slots left out in all lanes. slots: ascending.
+  void pass(std::span<const int64_t> slots = {}, SplitPart part = {}, const Tick& tick = {});
 
   // As if there had been no sample.
   void clear() { sums_.zero_(); }

@@ -93,6 +93,8 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
                UsageError, "--batches-per-step 4", "give --batches-per-step 0");
   EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.validate_every = 2; }), {}),
                UsageError, "--validate-every 2", "give --validate-every 1");
+  EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.validation_parts = 2; }), {}),
+               UsageError, "--validation-parts 2", "give --validation-parts 1");
   EXPECT_ERROR(run_population_job(job([](PopulationConfig& options) { options.controller = "ppo"; }), {}),
                UsageError, "--controller", "ppo:FILE", "'ppo'");
   EvaluateConfig evaluated;
@@ -137,7 +139,7 @@ TEST_F(SavedPolicyTest, IsComparedInWhatItsFileHas) {
   TensorFile file = read_tensors(policy_);
   for (const char* key : {"blueprints", "host_slots", "planted_slots", "max_seeds", "parameter_budget",
                           "gates", "gate_training_steps", "gate_least_norm", "gate_largest_norm", "embargo",
-                          "episode_length", "batches_per_step", "validate_every"})
+                          "episode_length", "batches_per_step", "validate_every", "validation_parts"})
     EXPECT_EQ(file.metadata.erase(key), 1u) << key;
   write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
   run_population_job(job([](PopulationConfig& options) { options.epochs = 3; }), {});

@@ -24,7 +24,8 @@ PolicyTerms some_terms() {
           .embargo = 5,
           .episode_length = 25,
           .batches_per_step = 0,
-          .validate_every = 4};
+          .validate_every = 4,
+          .validation_parts = 2};
 }
 
 TEST(PolicyTerms, ComeBackFromMetadata) {
