@@ -80,8 +80,11 @@ int inspect(const InspectOptions& options, Context&) {
                                  : fmt::format("{}, score {}", *best, plain(*folder.score_of(*best))));
   const std::string where = fmt::format("checkpoint '{}'", path.string());
   const Json state = object_field(manifest, "state", where);
-  for (const char* key : {"epoch", "batches_done", "rounds_done", "is_under_way"})
-    if (state.contains(key)) fmt::print("{}: {}\n", key, plain(state[key]));
+  for (const auto& [key, name] :
+       {std::pair{"epoch", "epoch"}, std::pair{"batches_done", "batches_done"},
+        std::pair{"step.batches_done", "batches_done"}, std::pair{"rounds_done", "rounds_done"},
+        std::pair{"is_under_way", "is_under_way"}})
+    if (state.contains(key)) fmt::print("{}: {}\n", name, plain(state[key]));
   print_seeds(state);
   fmt::print("{} tensors, {}\n", checkpoint.header.tensors.size(), format_byte_size(bytes));
   if (options.tensors) {

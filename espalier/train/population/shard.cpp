@@ -187,7 +187,6 @@ void Shard::move_time() {
   }
   step_.sync_groups(population_.apply(lifecycle_.states()));
   step_.begin_epoch(epoch_, first_pass_);
-  batches_done_ = 0;
   is_under_way_ = true;
 }
 
@@ -242,24 +241,8 @@ int64_t Shard::num_scored() const {
   return std::min(batches.end * batch, all) - std::min(batches.begin * batch, all);
 }
 
-void Shard::queue_epoch(const Progress& progress) {
-  begin_training();
-  while (has_batches_left()) {
-    throw_if_interrupted();
-    train_batch();
-    if (progress) progress(title(), batches_done_, batches_per_epoch());
-  }
-  queue_validation(progress);
-}
-
 void Shard::begin_training() {
   timing_.begin(StepPart::kTrain);
-}
-
-void Shard::train_batch() {
-  step_.run();
-  batches_done_ += 1;
-  if (at_batch_) at_batch_();
 }
 
 void Shard::queue_validation(const Progress& progress) {
@@ -431,7 +414,6 @@ Evaluation::Tick Shard::tick_of(const Progress& progress, const std::string& tit
 void Shard::visit_state(run::StateArchive& archive) {
   archive.value("epoch", epoch_);
   archive.value("is_under_way", is_under_way_);
-  archive.value("batches_done", batches_done_);
   archive.value("first_pass", first_pass_);
   visit_lanes(archive);
   visit_networks(archive);

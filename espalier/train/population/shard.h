@@ -74,9 +74,6 @@ class Shard {
 
   std::vector<LaneScore> test(const Progress& progress = {});
 
-  // Called between two batches, wherever a checkpoint may be taken: all that the next batch depends on is
-  // what visit_state() tells.
-  void at_every_batch(std::function<void()> call) { at_batch_ = std::move(call); }
   // Everything, also in the middle of an epoch: what is loaded goes on as if it had never stopped. A
   // validation that was under way is done again.
   void visit_state(run::StateArchive& archive);
@@ -97,10 +94,8 @@ class Shard {
   // The parts of an epoch, in this order (PopulationTrainer::train_epoch()). Only finish_epoch() needs what
   // was read.
   void begin_epoch(EpochBuffer& buffer);
-  void queue_epoch(const Progress& progress);  // what follows, one after the other
   void begin_training();
-  bool has_batches_left() const { return batches_done_ < batches_per_epoch(); }
-  void train_batch();
+  bool has_batches_left() const { return batches_done() < batches_per_epoch(); }  // step().run() does one
   void queue_validation(const Progress& progress);               // where the epoch is validated
   EpochRecord finish_epoch(std::span<const LaneReadings> read);  // its lanes'
   // Only for lanes that have something to decide.
@@ -124,8 +119,8 @@ class Shard {
   SplitPart scored_part() const;
   // Samples of every lane in it; 0 where it is not validated.
   int64_t num_scored() const;
-  int64_t batches_done() const { return batches_done_; }  // in the epoch under way
-  std::string title() const;                              // "epoch 3/10": the one under way
+  int64_t batches_done() const { return step_.steps_done(); }  // in the epoch under way
+  std::string title() const;                                   // "epoch 3/10": the one under way
   int64_t num_retired() const { return std::ranges::count_if(lanes_, &Lane::is_retired); }
   // Between two decisions; a pass over the data unless the options say otherwise.
   int64_t batches_per_epoch() const {
@@ -176,11 +171,9 @@ class Shard {
   LaneSnapshots snapshots_;
   StepTiming timing_;
   std::vector<Lane> lanes_;
-  int64_t epoch_ = 0;               // trained so far, of the episode
-  bool is_under_way_ = false;       // time has moved for the epoch after these
-  int64_t batches_done_ = 0;        // in it
-  int64_t first_pass_ = 0;          // over the data, where the episode begins
-  std::function<void()> at_batch_;  // may be empty
+  int64_t epoch_ = 0;          // trained so far, of the episode
+  bool is_under_way_ = false;  // time has moved for the epoch after these
+  int64_t first_pass_ = 0;     // over the data, where the episode begins
 };
 
 }  // namespace espalier::train

@@ -156,7 +156,20 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   for (int64_t env = 0; env < num_lanes(); ++env)
     buffer_->set_op(env, static_cast<SeedOp>(ops_[static_cast<size_t>(env)]));
   buffer_->upload();
-  train_batches(progress);
+  // All shards do a batch before any does the next: a checkpoint between two batches is then of one moment,
+  // whoever has which lanes when it is loaded.
+  const Shard& first = *shards_.front();
+  for (const auto& shard : shards_) shard->begin_training();
+  while (first.has_batches_left()) {
+    throw_if_interrupted();
+    for (const auto& shard : shards_) shard->step().run();
+    if (at_batch_) at_batch_();
+    if (progress) progress(first.title(), first.batches_done(), first.batches_per_epoch());
+  }
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    shards_[s]->queue_validation(progress);
+    buffer_->collect(s, shards_[s]->step().sums(), shards_[s]->validation().sums());
+  }
   std::vector<LaneMessage> remote = remote_lanes();
   acting_.begin_step();
   acting_.begin(StepPart::kAct);
@@ -188,22 +201,6 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
 // Lanes are shared out or batches are: one of the two worlds is a process alone, and moves nothing.
 int64_t PopulationTrainer::bytes_moved() const {
   return world_.bytes_moved() + shards_.front()->setup().batch_world->bytes_moved();
-}
-
-// All shards do a batch before any does the next: a checkpoint between two batches is then of one moment,
-// whoever has which lanes when it is loaded.
-void PopulationTrainer::train_batches(const Progress& progress) {
-  Shard& first = *shards_.front();
-  for (const auto& shard : shards_) shard->begin_training();
-  while (first.has_batches_left()) {
-    throw_if_interrupted();
-    for (const auto& shard : shards_) shard->train_batch();
-    if (progress) progress(first.title(), first.batches_done(), first.batches_per_epoch());
-  }
-  for (size_t s = 0; s < shards_.size(); ++s) {
-    shards_[s]->queue_validation(progress);
-    buffer_->collect(s, shards_[s]->step().sums(), shards_[s]->validation().sums());
-  }
 }
 
 // Rank 0: what the other ranks' lanes came to, put where controllers read it.
@@ -311,11 +308,6 @@ PartTimes PopulationTrainer::take_times() {
   PartTimes times = acting_.take();
   for (const auto& population : shards_) times += population->timing().take();
   return times;
-}
-
-// The last of them is the last to do a batch.
-void PopulationTrainer::at_every_batch(const std::function<void()>& call) {
-  shards_.back()->at_every_batch(call);
 }
 
 int64_t PopulationTrainer::num_retired() const {

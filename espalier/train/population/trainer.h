@@ -59,8 +59,9 @@ class PopulationTrainer {
   // In the order of environments; at other ranks than 0 those of their lanes, and zeros.
   std::vector<LaneScore> test(const Progress& progress = {});
 
-  // As Shard's, of all of them: called when all have done the batch.
-  void at_every_batch(const std::function<void()>& call);
+  // Called between two batches, when all shards have done the one before, wherever a checkpoint may be taken:
+  // all that the next batch depends on is what visit_state() tells.
+  void at_every_batch(std::function<void()> call) { at_batch_ = std::move(call); }
   void visit_state(run::StateArchive& archive);
   // What the steps since the last call took, those of all devices together.
   PartTimes take_times();
@@ -83,7 +84,6 @@ class PopulationTrainer {
   GraphWork graph_work() const;
   size_t reading_rows() const { return static_cast<size_t>(reading_->rows().size(0)); }
   int64_t bytes_moved() const;  // by this process so far
-  void train_batches(const Progress& progress);
   std::vector<LaneMessage> remote_lanes();
   void tell_lanes(const std::vector<EpochRecord>& records);
   std::vector<EpochRecord> finish_epoch();
@@ -101,6 +101,7 @@ class PopulationTrainer {
   EpisodeReturns returns_;
   std::vector<int64_t> ops_;  // [L] SeedOp of the last decision
   StepTiming acting_;
+  std::function<void()> at_batch_;  // may be empty
 };
 
 }  // namespace espalier::train

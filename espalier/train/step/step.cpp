@@ -91,7 +91,10 @@ at::Tensor TrainStep::learning_rates() const {
 
 void TrainStep::run() {
   batch_.prepare();
-  graphs_.run(key(), [this] { body(); });
+  graphs_.run(key(), [this] {
+    batch_.deliver();
+    update(gradients());
+  });
   steps_done_ += 1;
 }
 
@@ -101,7 +104,8 @@ std::string TrainStep::key() const {
 
 void TrainStep::run_eagerly() {
   batch_.prepare();
-  body();
+  batch_.deliver();
+  update(gradients());
   steps_done_ += 1;
 }
 
@@ -126,12 +130,7 @@ double TrainStep::measure_ms() {
   return times_ms[kTimedSteps / 2];
 }
 
-void TrainStep::body() {
-  update(gradients());
-}
-
 at::Tensor TrainStep::gradients() {
-  batch_.deliver();
   population_.move_amplitudes(step_, options_.batches_per_epoch);
   const at::Tensor logits =
       population_.forward(batch_.images()[0], lanes::Mode::kTrain, /*mask=*/{},
@@ -192,7 +191,7 @@ void TrainStep::visit_state(run::StateArchive& archive) {
   archive.lane_tensor("peak_rates", peak_rates_);
   archive.lane_tensor("is_active", is_active_);
   if (loss_scale_) loss_scale_->visit_state(archive);
-  archive.value("steps_done", steps_done_);
+  archive.value("batches_done", steps_done_);
 }
 
 std::vector<at::Tensor> TrainStep::state() {

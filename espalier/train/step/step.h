@@ -111,9 +111,8 @@ class TrainStep {
   void visit_state(run::StateArchive& archive);
 
  private:
-  void body();
   std::string key() const;  // all that a captured step depends on
-  at::Tensor gradients();   // writes them; returns the losses, [L]
+  at::Tensor gradients();   // writes those of the batch that was delivered; returns the losses, [L]
   void update(const at::Tensor& losses);
 
   grow::Population& population_;

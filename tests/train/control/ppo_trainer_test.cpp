@@ -189,7 +189,9 @@ TEST(PpoTrainer, ReadsNothingOnTheHostBeforeItsOneCopy) {
       {}, {.lanes = 2, .slots = environments.num_slots(), .episode_length = options.population.epochs});
   population.begin_epoch(buffer);
   const support::ReadRecorder recorder;
-  population.queue_epoch({});
+  population.begin_training();
+  while (population.has_batches_left()) population.step().run();
+  population.queue_validation({});
   buffer.collect(0, population.step().sums(), population.validation().sums());
   trainer.policy()->act(reading.read(buffer.sums(), 3));
   EXPECT_EQ(recorder.seen(), std::set<std::string>{});

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -96,6 +97,8 @@ class OneShard {
 
   EpochRecord train_epoch(const Progress& progress = {}) { return all_.train_epoch(*controller_, progress); }
   std::vector<LaneScore> test() { return all_.test(); }
+
+  void at_every_batch(std::function<void()> call) { all_.at_every_batch(std::move(call)); }
 
   Shard& shard() { return all_.shard(0); }
   operator Shard&() { return shard(); }

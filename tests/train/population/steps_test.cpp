@@ -95,7 +95,7 @@ TEST(Steps, GoOnWithTheWalkWhereEpisodesBegin) {
   for (const int64_t round : {0, 1}) {
     trainer.begin_episode(round);
     std::vector<std::vector<int64_t>> seen;
-    trainer.shard(0).at_every_batch(
+    trainer.at_every_batch(
         [&] { seen.push_back({position[0].item<int64_t>(), position[1].item<int64_t>()}); });
     while (trainer.epochs_done() < options.epochs) trainer.train_epoch(*controller);
     ASSERT_EQ(seen.size(), 9u);
@@ -117,8 +117,7 @@ TEST(Steps, MoveAnAmplitudeWithEveryBatchAndEndWhereTheLifecycleSays) {
     testing::OneShard trainer(options, small_setup(options, controller));
     const int64_t in_step = trainer.batches_per_epoch();
     std::vector<float> seen;
-    trainer.shard().at_every_batch(
-        [&] { seen.push_back(trainer.population().amplitudes()[0][1].item<float>()); });
+    trainer.at_every_batch([&] { seen.push_back(trainer.population().amplitudes()[0][1].item<float>()); });
     for (int step = 1; step <= 8; ++step) {
       trainer.train_epoch();
       EXPECT_EQ(seen.back(), trainer.lifecycle().at(1, 0).amplitude) << "what validation sees, step " << step;

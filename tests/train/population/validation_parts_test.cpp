@@ -105,7 +105,8 @@ TEST(ValidationParts, HaveEveryClassThoughTheSplitIsSortedByClass) {
   const PopulationConfig options = in_parts(4);
   testing::SmallSetup setup = small_setup(options);
   auto sorted = std::make_shared<data::ResidentDataset>(*setup.dataset);
-  sorted->validation.labels = torch::arange(kValidation).ge(kValidation / 2).to(sorted->validation.labels.dtype());
+  sorted->validation.labels =
+      torch::arange(kValidation).ge(kValidation / 2).to(sorted->validation.labels.dtype());
   setup.dataset = sorted;
   testing::OneShard trainer(options, setup);
   for (const lanes::NamedParameter& named : trainer.population().host().parameters())
