@@ -319,5 +319,25 @@ TEST(Population, LearnsUnderAUsersBlueprint) {
   EXPECT_ERROR(population.apply(states.all), UsageError, "'liar'", "9 parameters", "got 1");
 }
 
+TEST(Population, RefusesABlueprintThatWritesToItsInput) {
+  class InPlace final : public SeedModule {
+   public:
+    at::Tensor forward(const at::Tensor& x, lanes::Mode /*mode*/) override { return x.detach().mul_(2); }
+    std::vector<lanes::NamedParameter> parameters() override { return {}; }
+    void initialise(const SeedInit& /*init*/) override {}
+  };
+  BlueprintRegistry registry;
+  const int32_t in_place = registry.add(
+      {.name = "in_place",
+       .num_parameters = [](const SeedShape&) { return int64_t{0}; },
+       .make = [](const SeedBuild&) -> std::unique_ptr<SeedModule> { return std::make_unique<InPlace>(); }});
+  Population population(two_blocks(2), registry, at::kCPU, at::kFloat);
+  States states(2, 3);
+  states.at(1, kR1c0) = seed_in(SeedStage::kTraining, in_place);
+  population.apply(states.all);
+  EXPECT_ERROR(population.forward(images_for(population, 4, at::kFloat), lanes::Mode::kTrain), c10::Error,
+               "r1c0.in_place", "writes to x");
+}
+
 }  // namespace
 }  // namespace espalier::grow

@@ -64,9 +64,11 @@ Tables tables_of(const tensor_list& saved, int64_t num_stacks) {
   return tables;
 }
 
-// Whether nobody else holds a tensor or its memory, so that it may be written over.
+// Whether nobody else holds a tensor or its memory, and no lane shares another's (as in an expanded one), so
+// that it may be written over.
 bool is_sole(const at::Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+         (tensor.size(0) <= 1 || tensor.stride(0) * tensor.size(0) >= tensor.numel());
 }
 
 struct SelectKernelFunction : torch::autograd::Function<SelectKernelFunction> {

@@ -60,7 +60,8 @@ class SeedInit {
 class SeedModule {
  public:
   virtual ~SeedModule() = default;
-  // x: [E,B,C,H,W] of the compute type. Returns the same sizes, type and layout.
+  // x: [E,B,C,H,W] of the compute type; never written: the blend's way back reads it again. Returns the same
+  // sizes, type and layout.
   virtual at::Tensor forward(const at::Tensor& x, lanes::Mode mode) = 0;
   // In a fixed order; names are unique. Pointers stay valid as long as the module.
   virtual std::vector<lanes::NamedParameter> parameters() = 0;

@@ -1,6 +1,6 @@
 // The convolution kernels of all lanes at once: bf16 and f16 on tensor cores, fp32 sums, channels-last.
 //
-// Kinds, by channels and filters; the first that fits does a convolution (dispatch.cu):
+// Kinds, by a lane's shape; the first that fits does a convolution (dispatch.cu):
 //   first   a network's first convolution, 3x3 of 3 channels: windows as four chunks of shared memory
 //   point   1x1 of 8, 16 or 32 channels: products straight from global memory
 //   image   3x3 of 8, 16 or 32 channels: whole images in shared memory

@@ -201,6 +201,8 @@ void add_lane_accuracy_(const at::Tensor& sums, const at::Tensor& losses, const 
   check(logits, labels, {}, "add_lane_accuracy_");
   check_sizes(losses, {logits.size(0)}, "add_lane_accuracy_", "losses", "[L]");
   check_sizes(sums, {3, logits.size(0)}, "add_lane_accuracy_", "sums", "[3,L]");
+  TORCH_CHECK(losses.device() == logits.device(), "add_lane_accuracy_: losses: want ", logits.device(),
+              " as logits, got ", losses.device());
   TORCH_CHECK(sums.scalar_type() == at::kDouble && sums.is_contiguous() && sums.device() == logits.device(),
               "add_lane_accuracy_: sums: want Double, dense, on ", logits.device(), " as logits, got ",
               sums.scalar_type(), " on ", sums.device());

@@ -37,9 +37,9 @@ struct NormArgs {
   Stack x;       // [L,B,H,W,C]
   Stack out;     // [L,B,H,W,C] or pooled; in the backward passes the gradient of the output
   Stack grad_x;  // [L,B,H,W,C]; nullptr: not wanted
-  Stack
-      residual;  // [L,B,H,W,C] added before the ReLU; nullptr: none. Not pooled; for group norm forward alone
-  Stack y;       // [L,B,H,W,C] backward, where there was a residual: the output
+  // [L,B,H,W,C] added before the ReLU; nullptr: none. Not pooled; for group norm forward alone.
+  Stack residual;
+  Stack y;              // [L,B,H,W,C] backward, where there was a residual: the output
   Stack grad_residual;  // [L,B,H,W,C]; nullptr: not wanted
   // Written forward and read backward: the value of x that won its window, nullptr where nothing is to be
   // read of k2x2; for k3x3, whose windows overlap, dense, and its place there. [L,B,H',W',C]

@@ -361,9 +361,10 @@ at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const 
     TORCH_CHECK(call.residual.scalar_type() == x.scalar_type() && call.residual.device() == x.device(),
                 "lane_group_norm: residual: want ", x.scalar_type(), " on ", x.device(), " as x, got ",
                 call.residual.scalar_type(), " on ", call.residual.device());
-    TORCH_CHECK(takes_rectified(x) && call.activation == Activation::kNone,
-                "lane_group_norm: residual: want x on CUDA, channels-last, and no ReLU after it, got ",
-                x.device());
+    TORCH_CHECK(
+        takes_rectified(x) && call.activation == Activation::kNone && !call.mask.defined(),
+        "lane_group_norm: residual: want x on CUDA, channels-last, no mask and no ReLU after it, got ",
+        x.device());
   }
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return group_norm_by_kernel(x, weight, bias, call);

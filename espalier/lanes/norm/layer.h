@@ -49,7 +49,8 @@ struct GroupNormCall {
   Activation activation = Activation::kNone;
   double eps = 1e-5;
   bool is_rectified = false;  // normalises relu(x); where takes_rectified(x) alone
-  at::Tensor residual = {};   // [L,B,C,H,W] as x, added to the result; where takes_rectified(x) alone
+  at::Tensor residual =
+      {};  // [L,B,C,H,W] as x, added to the result; where takes_rectified(x) alone, without mask
 };
 
 // Whether lane_group_norm() can take the ReLU before it and the sum after it into its own kernels.

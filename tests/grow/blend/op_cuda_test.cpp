@@ -71,10 +71,20 @@ struct Results {
 };
 
 enum class Holds { kOwnCopy, kNothing };  // what a caller has of h besides handing it over
+enum class Grad {
+  kOfAnyLane,
+  kOfTheFirst,  // for all lanes, in one memory: what a sum over lanes sends back
+};
+
+// Where the kernels run.
+at::Device kernel_device() {
+  return espalier::testing::kIsEmulated ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+}
 
 // Select, what was grown, blend: forward and backward; the seeds are leaves, and send `seeds` back as the
 // gradient of their input.
-Results run(const Case& given, at::Device device, Holds holds = Holds::kOwnCopy) {
+Results run(const Case& given, at::Device device, Holds holds = Holds::kOwnCopy,
+            Grad grad = Grad::kOfAnyLane) {
   at::Tensor h = on(given.h, device).detach().set_requires_grad(true);
   std::vector<BlendTable> tables;
   std::vector<Grown> stacks;
@@ -93,8 +103,12 @@ Results run(const Case& given, at::Device device, Holds holds = Holds::kOwnCopy)
     for (size_t i = 0; i < stacks.size(); ++i) stacks[i].input = selected.inputs[i];
   }
   const at::Tensor out = lane_blend(std::move(selected.through), stacks);
-  EXPECT_EQ(out.data_ptr() == place, holds == Holds::kNothing && device.is_cuda());
+  EXPECT_EQ(out.data_ptr() == place, holds == Holds::kNothing && device == kernel_device());
   std::vector<at::Tensor> outputs{out}, grads{on(given.grad, device)}, leaves{h};
+  if (grad == Grad::kOfTheFirst) {
+    outputs[0] = (out.sum(0) * grads[0][0]).sum();
+    grads[0] = at::ones_like(outputs[0]);
+  }
   for (size_t i = 0; i < stacks.size(); ++i) {
     outputs.push_back(selected.inputs[i]);
     grads.push_back(stacks[i].seeds.detach());
@@ -123,7 +137,7 @@ double tolerance(at::ScalarType type) {
 
 TEST(LaneBlendCuda, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  const at::Device device(at::kCUDA, 0);
+  const at::Device device = kernel_device();
   for (const auto type : {at::kFloat, at::kBFloat16})
     for (const auto& sample : kSamples) {
       SCOPED_TRACE(std::string(c10::toString(type)) + " " + c10::Join("x", sample));
@@ -140,6 +154,24 @@ TEST(LaneBlendCuda, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
             expect_same_bits(got.grad_seeds[i].select(0, entry), want.grad_seeds[i].select(0, entry),
                              "of seeds");
     }
+}
+
+TEST(LaneBlendCuda, WritesOverNoGradientThatLanesShare) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    torch::manual_seed(6);
+    Case given({3, 8, 5, 4}, type);
+    const Results got = run(given, kernel_device(), Holds::kNothing, Grad::kOfTheFirst);
+    for (int64_t lane = 1; lane < given.grad.size(0); ++lane)
+      given.grad.select(0, lane).copy_(given.grad.select(0, 0));
+    const Results want = run(given, kernel_device());
+    expect_same_bits(got.grad_h, want.grad_h, "gradient of h");
+    for (size_t i = 0; i < given.stacks.size(); ++i)
+      for (int64_t entry = 0; entry < given.stacks[i].seeds.size(0); ++entry)
+        if (given.stacks[i].table.entries[entry].item<int64_t>() >= 0)
+          expect_same_bits(got.grad_seeds[i].select(0, entry), want.grad_seeds[i].select(0, entry),
+                           "of seeds");
+  }
 }
 
 TEST(LaneBlendCuda, EqualsTheCpuForStacksOfEveryKindAndSize) {
@@ -189,7 +221,7 @@ TEST(LaneBlendCuda, PassesWhatIsNotBlendedWhateverTheSeedIs) {
         stack.seeds.fill_(poison);
         if (stack.gates.defined()) stack.gates.fill_(poison);
       }
-      const Results got = run(given, at::Device(at::kCUDA, 0));
+      const Results got = run(given, kernel_device());
       for (const int64_t lane : {0, 4, 5, 6})
         expect_same_bits(got.out.select(0, lane).cpu(), given.h.select(0, lane), "out");
       expect_same_bits(got.grad_h.select(0, 0).cpu(), given.grad.select(0, 0), "gradient of a host without");
@@ -212,7 +244,7 @@ TEST(LaneBlendCuda, LeavesOtherLanesBitsWhereOneIsNotFinite) {
       *each = stacked_copy(*each, type);
       each->select(0, 2).fill_(kNan);
     }
-    const Results want = run(healthy, at::Device(at::kCUDA, 0)), got = run(sick, at::Device(at::kCUDA, 0));
+    const Results want = run(healthy, kernel_device()), got = run(sick, kernel_device());
     for (const int64_t lane : {0, 1, 3, 4, 5, 6}) {
       expect_same_bits(got.out.select(0, lane), want.out.select(0, lane), "out");
       expect_same_bits(got.grad_h.select(0, lane), want.grad_h.select(0, lane), "of h");
@@ -226,7 +258,7 @@ TEST(LaneBlendCuda, LeavesOtherLanesBitsWhereOneIsNotFinite) {
 TEST(LaneBlendCuda, GivesTheSameBitsAgainAndInNchwToo) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   Case given({4, 8, 6, 5}, at::kBFloat16);
-  const Results first = run(given, at::Device(at::kCUDA, 0)), again = run(given, at::Device(at::kCUDA, 0));
+  const Results first = run(given, kernel_device()), again = run(given, kernel_device());
   expect_same_bits(again.out, first.out, "out");
   expect_same_bits(again.grad_gates[0].select(0, 0), first.grad_gates[0].select(0, 0), "of gates");
   const auto as_planes = [](at::Tensor& tensor) {
@@ -237,7 +269,7 @@ TEST(LaneBlendCuda, GivesTheSameBitsAgainAndInNchwToo) {
   as_planes(given.h);
   as_planes(given.grad);
   for (Grown& stack : given.stacks) as_planes(stack.seeds);
-  const Results planes = run(given, at::Device(at::kCUDA, 0));
+  const Results planes = run(given, kernel_device());
   expect_same_bits(planes.out, first.out, "out of planes");
   expect_same_bits(planes.grad_h, first.grad_h, "of h of planes");
   EXPECT_EQ(planes.grad_h.strides(), given.h.strides());
@@ -246,18 +278,18 @@ TEST(LaneBlendCuda, GivesTheSameBitsAgainAndInNchwToo) {
 // More stacks than one launch takes: lane i holds its seed in stack i.
 TEST(LaneBlendCuda, TakesAnyNumberOfStacks) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  const at::Device cuda(at::kCUDA, 0);
+  const at::Device device = kernel_device();
   constexpr int64_t kLanes = 11;
-  const at::Tensor h = on(stacked_copy(at::randn({kLanes, 2, 8, 3, 3}), at::kFloat), cuda);
+  const at::Tensor h = on(stacked_copy(at::randn({kLanes, 2, 8, 3, 3}), at::kFloat), device);
   std::vector<BlendTable> tables;
   for (int64_t lane = 0; lane < kLanes; ++lane) {
     at::Tensor entry_of_lane = at::full({kLanes}, -1, at::kLong);
     entry_of_lane[lane] = 0;
-    tables.push_back({.entries = at::full({1}, lane, at::kLong).to(cuda),
-                      .entry_of_lane = entry_of_lane.to(cuda),
-                      .amplitude = at::full({kLanes}, 0.5f).to(cuda),
-                      .blend_operator = at::zeros({kLanes}, at::kByte).to(cuda),
-                      .isolated = at::zeros({kLanes}, at::kBool).to(cuda)});
+    tables.push_back({.entries = at::full({1}, lane, at::kLong).to(device),
+                      .entry_of_lane = entry_of_lane.to(device),
+                      .amplitude = at::full({kLanes}, 0.5f).to(device),
+                      .blend_operator = at::zeros({kLanes}, at::kByte).to(device),
+                      .isolated = at::zeros({kLanes}, at::kBool).to(device)});
   }
   const SelectedAll selected = lane_select(h, tables);
   std::vector<Grown> stacks;

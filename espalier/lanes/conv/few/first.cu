@@ -276,6 +276,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Allowed to every launch, whatever it takes itself, so that one that was captured keeps what it needs.
 constexpr int kMostBytes = 64 << 10;
 constexpr int kWantedBlocks = 528;  // four on each of an H200's multiprocessors
 constexpr int kMostImages = 8;
@@ -299,7 +300,7 @@ cudaError_t launch_forward(const ConvArgs& args, cudaStream_t stream) {
   const auto kernel = forward_kernel<T, kTiles>;
   const int bytes = bytes_of(layout);
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes))
     return error;
   const int images_a_block = static_cast<int>(
       std::clamp<int64_t>(static_cast<int64_t>(sizes.batch) * sizes.lanes / kWantedBlocks, 1, kMostImages));
@@ -317,7 +318,7 @@ cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   const auto kernel = weight_kernel<T, kTiles>;
   const int bytes = weight_bytes(layout, kTiles);
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes))
     return error;
   const int images_a_part = images_a_part_of(sizes);
   const dim3 grid(static_cast<unsigned>((sizes.batch + images_a_part - 1) / images_a_part),
