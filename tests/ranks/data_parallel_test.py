@@ -6,7 +6,8 @@ import shutil
 import signal
 import time
 
-from rank_processes import LIMIT, RANDOM, Ranks, alone, must_be_alike, must_name, results, run_drills, the_error, wait_for_lines, wait_for_sessions
+from rank_processes import (LIMIT, RANDOM, Ranks, alone, must_be_alike, must_name, rank_bytes, results, run_drills, the_error, wait_for_lines,
+                            wait_for_sessions)
 
 # All that is drawn, and all that depends on a whole batch, is switched on. SGD: AdamW divides by the size of gradients, and makes as much
 # of one that is all rounding as of any other.
@@ -76,14 +77,15 @@ def trained_together(folder, command, most_rounding):
     must_be_alike(folder / "stopped", results(folder / "of_2"))
 
 
-def rank_bytes(run_dir):
-    """What rank 0 sent and received in the first epoch."""
-    return json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])["time/rank_bytes"]
-
-
 def a_linet_is_trained_by_ranks_together(folder):
+    """Without --sync-norm a step adds up gradients, the heads' and running statistics besides, and ten numbers per stream and for the whole;
+    validation its score."""
     trained_together(folder, LINET, 1e-3)
     assert rank_bytes(folder / "of_2") > 0
+    Ranks(2, *LINET, "--epochs", 1, "--run-dir", folder / "apart").must_succeed()
+    steps, parameters, heads, running, streams, classes = 6, 160269, 891, 2400, 3, 9
+    summed = steps * (4 * (parameters + heads + running) + 80 * (streams + 1)) + 8 * (2 + 2 * streams + classes * classes)
+    assert rank_bytes(folder / "apart") == 2 * summed, rank_bytes(folder / "apart")
 
 
 def a_host_is_trained_by_ranks_together(folder):
