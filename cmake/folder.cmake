@@ -155,7 +155,7 @@ function(espalier_program_library path)
   add_library(espalier_program SHARED "${CMAKE_SOURCE_DIR}/espalier/${path}/library.cpp")
   espalier_flags(espalier_program)
   espalier_torch_flags(espalier_program)
-  # Its one entry is all that it shows: nothing of ours may stand in for a symbol of Python's or torch's.
+  # Its entries are all that it shows: nothing of ours may stand in for a symbol of Python's or torch's.
   target_link_options(espalier_program PRIVATE -Wl,--no-as-needed -Wl,--exclude-libs,ALL)
   target_link_libraries(espalier_program PRIVATE espalier_${path})
 endfunction()

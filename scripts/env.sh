@@ -25,8 +25,9 @@ version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = 
 torch_version_of() { "$1" -c 'from importlib.metadata import version; print(version("torch").split("+")[0])' 2>/dev/null || true; }
 
 espalier_prefix_has_torch() {
-  local dir
-  for dir in $(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  '); do
+  local dir dirs place
+  IFS=':;' read -r -a dirs <<< "${CMAKE_PREFIX_PATH:-}"
+  for dir in "${dirs[@]}"; do
     for place in "$dir" "$dir/Torch" "$dir/share/cmake/Torch"; do
       [ -f "$place/TorchConfig.cmake" ] && return 0
     done

@@ -112,6 +112,20 @@ void read_resumed_config(const OptionList& options, const JobInfo& info) {
   for (const auto& [option, text] : kept) set_from_text(*option, text);
 }
 
+// Each of several processes that a launcher started would do the whole job. The launchers in the order of
+// python/espalier/launch.py.
+void refuse_launcher() {
+  const bool is_torchrun = std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
+  const char* const name = is_torchrun ? "WORLD_SIZE" : "OMPI_COMM_WORLD_SIZE";
+  const char* const size = std::getenv(name);
+  if (size == nullptr || std::string_view(size) == "1") return;
+  fail_usage(
+      "{} is {}, and this program is one process by itself: start the ranks of a job as 'torchrun "
+      "--nproc-per-node N -m espalier ...' or 'mpirun -np N python3 -m espalier ...' (docs/scaling.md), or "
+      "unset {}",
+      name, size, name);
+}
+
 }  // namespace
 
 Progress Context::progress() const {
@@ -125,14 +139,7 @@ Progress Context::progress() const {
 
 void Context::join(const std::string& job, Processes processes, const ranks::RanksConfig& config) {
   if (launch.size == 1) {
-    const char* const size = std::getenv("WORLD_SIZE");
-    if (processes == Processes::kMany && std::getenv("RANK") != nullptr && size != nullptr &&
-        std::string_view(size) != "1")
-      fail_usage(
-          "WORLD_SIZE is {}, and this program is one process by itself: start the ranks of a job as "
-          "'torchrun "
-          "--nproc-per-node N -m espalier ...' (docs/scaling.md), or unset RANK and WORLD_SIZE",
-          size);
+    if (processes == Processes::kMany) refuse_launcher();
     return;
   }
   if (processes == Processes::kOne)

@@ -1,4 +1,6 @@
-// The program as a library, for `python -m espalier`: one entry, plain C.
+// The program as a library, for `python -m espalier`: one entry, and what must be known before it; plain C.
+#include <torch/headeronly/version.h>
+
 #include <string>
 #include <vector>
 
@@ -18,6 +20,11 @@ struct EspalierLaunch {
   const char* store_address;
   EspalierJoin join;
 };
+
+// The torch whose headers the library was built with: "2.11.0".
+__attribute__((visibility("default"))) const char* espalier_torch_version() {
+  return TORCH_VERSION;
+}
 
 __attribute__((visibility("default"))) int espalier_main(int argc, char** argv,
                                                          const EspalierLaunch* launch) {

@@ -136,14 +136,22 @@ int report_to_all(std::string_view message, int code, Context& context) {
   return context.world().tell_failure(std::string(message)) ? report(message, code, context) : code;
 }
 
+// All ranks come to the end together, also where all of them were interrupted; one that is lost there is told
+// as anywhere else.
+int run_to_end(int argc, char** argv, Context& context) {
+  int code = 0;
+  try {
+    code = run(argc, argv, context);
+  } catch (const espalier::Interrupted& interrupted) {
+    code = interrupted.exit_code();
+  }
+  context.world().finish();
+  return code;
+}
+
 int run_guarded(int argc, char** argv, Context& context) {
   try {
-    const int code = run(argc, argv, context);
-    context.world().finish();
-    return code;
-  } catch (const espalier::Interrupted& interrupted) {
-    context.world().finish();  // all were interrupted
-    return interrupted.exit_code();
+    return run_to_end(argc, argv, context);
   } catch (const espalier::UsageError& error) {
     return report_to_all(error.what(), kUsage, context);
   } catch (const c10::OutOfMemoryError& error) {

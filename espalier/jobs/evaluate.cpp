@@ -400,6 +400,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     if (events.controller_done) events.controller_done(scores, first);
   };
   written.recorded = [&](size_t controller, const train::Recording& recording) {
+    if (!world.leads()) return;  // it may have another disk
     run::make_folder(run.path() / kRecordings);
     run.write_file(recording_file(controller, recording.controller), train::text_of(recording));
     if (events.recorded) events.recorded(controller, recording);

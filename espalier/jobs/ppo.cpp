@@ -76,6 +76,17 @@ void check_files(const PpoJob& job) {
     fail_usage("--resume {}: only --controller ppo learns, got --controller {}", job.run.resume, controller);
 }
 
+// A rank that began with another policy, or with none, would play another number of rounds.
+void check_same_rounds(int64_t rounds_done, ranks::World& world) {
+  const std::vector<std::string> all = world.gather(std::to_string(rounds_done));
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all.front())
+      fail_usage(
+          "rank {} is not like rank 0: its policy has played {} rounds, and rank 0's {}; all ranks take the "
+          "same --resume",
+          rank, all[rank], all.front());
+}
+
 }  // namespace
 
 train::JobNeeds needs_of(const train::PpoConfig& options, const train::GrowthSpace& space) {
@@ -119,6 +130,7 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
       fail_usage("--resume {}: it has played {} rounds already; want more of them than --rounds {}",
                  job.run.resume, trainer.rounds_done(), options.rounds);
   }
+  check_same_rounds(trainer.rounds_done(), world);
   run.begin({environment(options, trainer),
              dataset_facts(*dataset),
              [&] { return batch_pictures(trainer.environments().shard(0).step().batch()); },

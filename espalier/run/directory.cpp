@@ -69,6 +69,8 @@ Run::Run(const RunConfig& options, std::string job, Json config, RunEvents event
       kept_(checkpoints_, options_.keep_checkpoints),
       curves_([this](const std::string& text) { warn(text); }),
       page_(path_, options_.report_minutes) {
+  // Before any message whose length or number flags decide. Threads and data are not known yet.
+  check_alike({{"job", job_}, {"config", without_free_keys(config_)}});
   if (world_.leads()) open_directory();
   share_the_start();
 }
@@ -97,11 +99,11 @@ void Run::open_directory() {
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_);
 }
 
-// The other ranks learn where the run is, and get the checkpoint that rank 0 read: they need not see the disk
-// it is on.
+// The other ranks learn where the run is and when they are asked, and get the checkpoint that rank 0 read:
+// they need not see the disk it is on.
 void Run::share_the_start() {
   if (world_.is_alone()) return;
-  Json told{{"path", path_.string()}};
+  Json told{{"path", path_.string()}, {"checkpoint-minutes", options_.checkpoint_minutes}};
   if (checkpoint_) {
     told["checkpoint"] = checkpoint_->path.string();
     told["manifest"] = checkpoint_->manifest;
@@ -109,6 +111,7 @@ void Run::share_the_start() {
   std::string text = told.dump();
   world_.broadcast(text);
   told = Json::parse(text);
+  options_.checkpoint_minutes = told.at("checkpoint-minutes").get<double>();
   if (!world_.leads()) path_ = told.at("path").get<std::string>();
   if (!told.contains("checkpoint")) return;
   auto bytes = std::make_shared<ranks::Bytes>();
@@ -192,12 +195,12 @@ void Run::check_same(const Json& before, const Json& now, const Json& noted) con
 }
 
 // What must be the same at all ranks; a rank that differs is named.
-void Run::check_alike() {
+void Run::check_alike(const Json& own) {
   if (world_.is_alone()) return;
-  const std::vector<std::string> all = world_.gather(fingerprint().dump());
+  const std::vector<std::string> all = world_.gather(own.dump());
   if (!world_.leads()) return;
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    const Json changed = differences(fingerprint(), Json::parse(all[rank]));
+    const Json changed = differences(own, Json::parse(all[rank]));
     if (changed.empty()) continue;
     Json inner = changed.begin().value();
     const std::string key = changed.begin().key();
@@ -230,7 +233,7 @@ void Run::begin(const Facts& facts, Visit visit) {
   visit_ = std::move(visit);
   dataset_ = facts.dataset;
   choices_ = facts.choices;
-  check_alike();
+  check_alike(fingerprint());
   if (!world_.leads()) {
     if (checkpoint_) restore();
     return;

@@ -117,7 +117,7 @@ class Run {
  private:
   void open_directory();
   void share_the_start();
-  void check_alike();
+  void check_alike(const nlohmann::ordered_json& own);
   void restore();
   bool says_rank_0(bool own);
   void take_over();

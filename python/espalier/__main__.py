@@ -39,14 +39,25 @@ def library_path():
                       "espalier_program), or name it with ESPALIER_LIBRARY")
 
 
+def release(version):
+    """ "2.11" of "2.11.0+cu130": what must be the same."""
+    return version.split("+")[0].split(".")[:2]
+
+
 def load_library():
     path = library_path()
-    import torch  # noqa: F401: first, so that the library finds this torch
+    import torch  # first, so that the library finds this torch
 
     try:
-        return ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
         raise LaunchError(f"{path}: cannot be loaded beside torch {torch.__version__}: {error}; build it with this Python's torch") from None
+    library.espalier_torch_version.restype = ctypes.c_char_p
+    built = library.espalier_torch_version().decode()
+    if release(built) != release(torch.__version__):
+        raise LaunchError(f"{path}: was built with torch {built}, and this Python has {torch.__version__}: install torch {'.'.join(release(built))}, or "
+                          "build the library with this Python's torch")
+    return library
 
 
 def enter(launch, arguments):

@@ -99,6 +99,9 @@ def launch_in(environment=os.environ):
         found = from_mpirun(environment)
     elif "SLURM_STEP_NUM_TASKS" in environment and "SLURM_PROCID" in environment:
         found = from_slurm(environment)
+    elif "PMI_SIZE" in environment and number(environment, "PMI_SIZE") > 1:
+        raise LaunchError(f"PMI_SIZE is {environment['PMI_SIZE']}: the mpirun or mpiexec of another MPI than Open MPI is not understood, and each of its "
+                          "processes would do the whole job: start ranks by torchrun or Open MPI, or set RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR")
     else:
         return Launch()
     if "MASTER_ADDR" in environment:

@@ -18,7 +18,7 @@ SEED = int(os.environ.get("ESPALIER_RANKS_SEED", random.SystemRandom().randrange
 RANDOM = random.Random(SEED)
 LIMIT = 3  # seconds after which a rank is missed
 ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith(("RANK", "WORLD_", "LOCAL_", "MASTER_", "OMPI_", "SLURM_", "TORCHELASTIC"))}
+               if not name.startswith(("RANK", "WORLD_", "LOCAL_", "MASTER_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC"))}
 ENVIRONMENT.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", PYTHONPATH=str(PACKAGE), ESPALIER_LIBRARY=str(LIBRARY),
                    CUDA_VISIBLE_DEVICES="")
 
@@ -40,9 +40,9 @@ def children_of(pid):
 
 
 class Ranks:
-    """The processes of one job; `environments`: what one rank is told otherwise."""
+    """The processes of one job; `environments`: what one rank is told otherwise; `folders`: where one works, if not here."""
 
-    def __init__(self, size, *arguments, port=None, environments=None, only=None):
+    def __init__(self, size, *arguments, port=None, environments=None, folders=None, only=None):
         self.port = port or free_port()
         self.processes = {}
         for rank in only if only is not None else range(size):
@@ -51,7 +51,7 @@ class Ranks:
             environment.update((environments or {}).get(rank, {}))
             own = arguments[0][rank] if arguments and isinstance(arguments[0], dict) else arguments
             self.processes[rank] = subprocess.Popen([sys.executable, "-m", "espalier", *map(str, own)], env=environment,
-                                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                                    cwd=(folders or {}).get(rank), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait(self, longest=240):
         """Exit codes, output and errors of each."""
@@ -77,9 +77,15 @@ def without_times(line):
 def results(folder):
     """The metrics but for the times, and all that the last checkpoint holds."""
     lines = [without_times(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    last = max(path for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
+    last = newest_checkpoint(folder)
     manifest = json.loads((last / "manifest.json").read_text())
     return lines, manifest["state"], manifest["tensor_crc32c"], (last / "state.safetensors").read_bytes()
+
+
+def rank_bytes(run_dir):
+    """What rank 0 sent and received in the first epoch."""
+    lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    return next(line["time/rank_bytes"] for line in lines if "time/rank_bytes" in line)
 
 
 def must_be_alike(folder, expected):
@@ -125,8 +131,17 @@ def must_name(ranks, lost, began, folder):
         assert f"rank {lost}" in the_error(errors), errors
     took = time.monotonic() - began
     assert took < (2 * LIMIT + 3) * patience(), f"it took {took:.1f} s to notice"
-    results(folder / "run")
+    must_be_whole(folder / "run")
     return took
+
+
+def must_be_whole(run_dir):
+    """The newest checkpoint, by its checksums: a run that goes on would pass over one that is damaged."""
+    assert "whole, all checksums right" in alone("inspect", newest_checkpoint(run_dir)).stdout
+
+
+def newest_checkpoint(run_dir):
+    return max(path for path in (run_dir / "checkpoints").iterdir() if not path.name.startswith("."))
 
 
 def patience():

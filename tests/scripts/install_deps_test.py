@@ -49,6 +49,19 @@ class InstallDepsTest(unittest.TestCase):
         self.assertIn("build-essential", packages["off"])
         self.assertFalse({"zsh", "fish", "clang", "chromium"} & packages["off"])
 
+    def test_finds_a_torch_below_a_prefix_with_a_space_in_its_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = pathlib.Path(folder) / "my torch"
+            (prefix / "share" / "cmake" / "Torch").mkdir(parents=True)
+            for name in ("without", "with"):
+                if name == "with":
+                    (prefix / "share" / "cmake" / "Torch" / "TorchConfig.cmake").touch()
+                for prefixes in (f"{prefix}", f"/nowhere:{prefix}", f"/nowhere;{prefix}"):
+                    script = 'set -euo pipefail; . "$0"; espalier_prefix_has_torch'
+                    done = subprocess.run(["bash", "-c", script, ROOT / "scripts" / "env.sh"], capture_output=True, text=True,
+                                          env={**os.environ, "CMAKE_PREFIX_PATH": prefixes})
+                    self.assertEqual((done.returncode, done.stderr), (0 if name == "with" else 1, ""), prefixes)
+
 
 if __name__ == "__main__":
     unittest.main(argv=["install_deps_test.py"])

@@ -1,5 +1,6 @@
 """The installed package serves a project outside this tree: configured with find_package(espalier), built, run."""
 
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -47,4 +48,8 @@ with tempfile.TemporaryDirectory() as folder:
         assert (prefix / "share" / name).stat().st_size > 1000, name
     shown = run(prefix / "bin" / "espalier", "--version")
     assert "espalier" in shown, shown
+    if importlib.util.find_spec("torch"):
+        own = {name: value for name, value in os.environ.items() if name != "ESPALIER_LIBRARY"}
+        again = run(sys.executable, "-m", "espalier", "--version", cwd=folder, env=dict(own, PYTHONPATH=str(prefix / "share" / "espalier" / "python")))
+        assert again == shown, again
 print("the installed package builds and runs a program outside the tree")
