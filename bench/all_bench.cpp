@@ -256,7 +256,10 @@ class AllBench {
     Report report = report_of("ppo");
     Words flags = ppo.flags;
     flags.insert(flags.end(), {"--devices", name_.text(), "--precision", type_name(type_)});
-    measure_ppo(ppo.shapes, flags, num_warm, report);
+    measure_ppo({.name = "espalier", .flags = flags}, ppo.shapes, num_warm, report);
+    Words bare = flags;
+    bare.insert(bare.end(), {"--controller", "none"});
+    measure_ppo({.name = "espalier, nothing grows", .flags = bare}, ppo.shapes, num_warm, report);
     std::vector<std::string> problems;
     if (options_.peers) {
       if (options_.bench.peer_dir.empty())
