@@ -237,16 +237,15 @@ class AllBench {
         "growing", fmt::format(" --lanes {} --batch {} --seeds {} --steps {} --validation {}", growing.lanes,
                                growing.batch, growing.seeds, growing.steps, growing.validation));
     const std::string shapes = fmt::format("{}, {} seeds", report.cases().front().shapes, epochs.num_seeds);
-    const auto epoch = [](const char* name, double seconds, double floor_s) {
+    // The host's own time in an epoch is not known.
+    const auto epoch = [](const char* name, const GrowingEpoch& timed) {
       return Case{.name = name,
-                  .timing = {seconds * 1e6, seconds * 1e6, seconds * 1e6},
-                  .floor_us = floor_s * 1e6,
-                  .note = "added up from its steps and its validation"};
+                  .timing = {.median_us = timed.seconds * 1e6, .best_us = timed.seconds * 1e6},
+                  .floor_us = timed.floor_s * 1e6,
+                  .note = timed.parts_text()};
     };
-    keep("growing: an epoch", fmt::format("{}, {} steps and a validation", shapes, growing.steps), command,
-         {epoch("espalier", epochs.with_seeds_s, epochs.floor_s),
-          epoch("espalier, bare", epochs.without_s, 0)},
-         {});
+    keep("growing: an epoch", fmt::format("{}, {} steps and a validation", shapes, epochs.num_steps), command,
+         {epoch("espalier", epochs.grown), epoch("espalier, bare", epochs.bare)}, {});
     std::vector<Case> steps;
     for (const Case& each : report.cases())
       if (!each.name.ends_with(": validation")) steps.push_back(each);
@@ -257,7 +256,10 @@ class AllBench {
     Report report = report_of("ppo");
     Words flags = ppo.flags;
     flags.insert(flags.end(), {"--devices", name_.text(), "--precision", type_name(type_)});
-    measure_ppo(ppo.shapes, flags, num_warm, report);
+    measure_ppo({.name = "espalier", .flags = flags}, ppo.shapes, num_warm, report);
+    Words bare = flags;
+    bare.insert(bare.end(), {"--controller", "none"});
+    measure_ppo({.name = "espalier, nothing grows", .flags = bare}, ppo.shapes, num_warm, report);
     std::vector<std::string> problems;
     if (options_.peers) {
       if (options_.bench.peer_dir.empty())

@@ -1,5 +1,6 @@
 #include "bench/gather_bench.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -7,10 +8,12 @@
 #include <algorithm>
 
 #include "bench/random_images.h"
+#include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/data/iterator.h"
 #include "espalier/data/sources/source.h"
 #include "espalier/tensor/device.h"
+#include "espalier/tensor/tensor_file.h"
 
 namespace espalier::bench {
 namespace {
@@ -37,9 +40,17 @@ data::PlanOptions split_of(const DeviceName& device, int64_t envs, int64_t batch
           .seed = 42};
 }
 
-// The first batch without crops and flips against what peers do: index, then normalise.
-std::string check(const std::shared_ptr<const data::ResidentDataset>& dataset, const DeviceName& device,
-                  int64_t envs, int64_t batch) {
+// Our first batch without crops and flips.
+struct FirstBatch {
+  at::Tensor order;     // [E,B] i64 cpu: which samples it is made of
+  at::Tensor images;    // [E,B,C,H,W] f32, normalised
+  at::Tensor labels;    // [E,B] i64
+  std::string checked;  // what it was compared with, and how far it is off
+};
+
+// Compares it with what peers do: index, then normalise.
+FirstBatch checked_batch(const std::shared_ptr<const data::ResidentDataset>& dataset,
+                         const DeviceName& device, int64_t envs, int64_t batch) {
   IteratorOptions options = IteratorOptions::training(split_of(device, envs, batch), at::kFloat);
   options.augmentation.enabled = false;
   GatherIterator iterator(options, {dataset}, data::Split::kTrain);
@@ -50,14 +61,17 @@ std::string check(const std::shared_ptr<const data::ResidentDataset>& dataset, c
   const data::ResidentField& field = dataset->train.fields[0];
   const at::Tensor scale = field.affine[0].view({1, -1, 1, 1}), shift = field.affine[1].view({1, -1, 1, 1});
   double largest = 0;
+  FirstBatch first{.order = at::empty({envs, batch}, at::kLong),
+                   .images = batches->front().fields[0],
+                   .labels = batches->front().labels};
   for (int64_t env = 0; env < envs; ++env) {
-    const at::Tensor samples =
-        at::tensor(iterator.plan().samples(env, 0, 0), at::kLong).to(field.values.device());
+    first.order.select(0, env).copy_(at::tensor(iterator.plan().samples(env, 0, 0), at::kLong));
+    const at::Tensor samples = first.order.select(0, env).to(field.values.device());
     const at::Tensor want =
         field.values.index_select(0, samples).to(dataset->device, at::kFloat) * scale + shift;  // [B,C,H,W]
-    const at::Tensor got = batches->front().fields[0].select(0, env);
+    const at::Tensor got = first.images.select(0, env);
     largest = std::max(largest, (got - want).abs().max().item<double>());
-    if (!batches->front().labels.select(0, env).equal(
+    if (!first.labels.select(0, env).equal(
             dataset->train.labels.index_select(0, samples.to(dataset->train.labels.device()))))
       fail("bench gather: environment {} has other labels than plain indexing gives: one of the two is wrong",
            env);
@@ -65,12 +79,26 @@ std::string check(const std::shared_ptr<const data::ResidentDataset>& dataset, c
   // A fused multiply-add rounds once where two operations round twice, of values of a few units.
   if (!(largest <= 2e-6))
     fail("bench gather: images are {} off what plain indexing gives: one of the two is wrong", largest);
-  return fmt::format("plain indexing, without crops and flips: within {:.0e}", largest);
+  first.checked = fmt::format("plain indexing, without crops and flips: within {:.0e}", largest);
+  return first;
+}
+
+// All that peers need to make the same batch from the same samples: bench/peers/gather_torch.py reads it.
+void write_first_batch(const std::string& path, const data::ResidentSplit& split, const FirstBatch& first) {
+  const data::ResidentField& field = split.fields[0];
+  write_tensors(path,
+                {{"values", field.values},
+                 {"affine", field.affine},
+                 {"labels", split.labels},
+                 {"order", first.order},
+                 {"batch.images", first.images},
+                 {"batch.labels", first.labels}},
+                {});
 }
 
 void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, const DeviceName& device,
-                int64_t envs, int64_t batch, const TimingPlan& plan, const MachineRates& rates,
-                Report& report) {
+                int64_t envs, int64_t batch, const std::string& checked, const TimingPlan& plan,
+                const MachineRates& rates, Report& report) {
   const data::PlanOptions split = split_of(device, envs, batch);
   const bool on_gpu = !dataset->device.is_cpu();
   const auto type = on_gpu ? at::kBFloat16 : at::kFloat;
@@ -95,7 +123,6 @@ void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, con
   const double floor =
       floor_us(dataset->train, envs * batch, static_cast<int64_t>(c10::elementSize(type)), rates);
   const std::string note = fmt::format("crop, flip, normalise, {}", on_gpu ? "bf16" : "fp32");
-  const std::string checked = check(dataset, device, envs, batch);
   report.add({.name = "espalier, stacked",
               .shapes = shapes,
               .timing = time_calls(dataset->device, plan, stacked),
@@ -124,10 +151,14 @@ void measure_gather(const GatherBenchOptions& options, const MachineRates& rates
   if (options.lanes > 0) shapes = {{options.lanes, options.batch}};
   const TimingPlan plan = options.bench.smoke ? TimingPlan{1, 1, 1} : TimingPlan{};
   for (const auto& [envs, batch] : shapes) {
-    time_shape(dataset, name, envs, batch, plan, rates, report);
+    const FirstBatch first = checked_batch(dataset, name, envs, batch);
+    time_shape(dataset, name, envs, batch, first.checked, plan, rates, report);
     if (!options.peers) continue;
+    const ScratchFolder scratch("", "gather");
+    const std::string first_batch = (scratch.path() / "first_batch.safetensors").string();
+    write_first_batch(first_batch, dataset->train, first);
     report.add_peers({"gather_torch.py"}, {"--device", name.text(), "--envs", std::to_string(envs), "--batch",
-                                           std::to_string(batch)});
+                                           std::to_string(batch), "--first-batch", first_batch});
   }
 }
 

@@ -11,14 +11,17 @@
 
 #include "bench/first_step.h"
 #include "bench/growing_model.h"
+#include "bench/host_floor.h"
 #include "bench/random_images.h"
 #include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/data/resident.h"
+#include "espalier/grow/host/registry.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/train/population/shard.h"
+#include "espalier/train/population/trainer.h"
 
 namespace espalier::bench {
 namespace {
@@ -109,6 +112,22 @@ Times time_shard(train::Shard& shard, const GrowingBenchOptions& options, bool i
   return times;
 }
 
+// An epoch as users run it, in seconds: reports and decisions too, though nobody asks for any.
+double time_epoch(const train::ShardSetup& setup, const LaneStates& states, int64_t steps) {
+  train::PopulationConfig training = setup.options;
+  training.batches_per_step = steps;
+  train::ShardSetup shard = setup;
+  shard.options = training;
+  const c10::Device device = setup.dataset->device;
+  train::PopulationTrainer population(training, {shard}, device, train::OnFailure::kRollBack);
+  population.begin_with(states);
+  const auto nobody = train::controllers().at("none").make({});
+  // On a GPU the first epochs capture. Nothing is captured on the CPU, where an epoch can take minutes.
+  const int num_warm = device.is_cpu() ? 0 : 2;
+  for (int i = 0; i < num_warm; ++i) population.train_epoch(*nobody);
+  return population.train_epoch(*nobody).seconds;
+}
+
 // Steps with seeds of one kind each: in one slot of every network, and in every slot of every fourth. So
 // stacks, bytes and products come in ratios that tell their prices apart.
 std::vector<WorkPoint> steps_of_one_kind(const train::ShardSetup& setup, const GrowingBenchOptions& options,
@@ -184,6 +203,10 @@ void write_growing_step(const std::string& path, const train::ShardSetup& setup,
 
 }  // namespace
 
+std::string GrowingEpoch::parts_text() const {
+  return fmt::format("steps and validation, timed apart, add up to {:.3f} s", sum_s);
+}
+
 GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineRates& rates, Report& report,
                               const Progress& progress) {
   const DeviceName name = choose_device(options.device);
@@ -211,12 +234,17 @@ GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineR
 
   const auto bytes_a_value = static_cast<int64_t>(c10::elementSize(type));
   const SeedWork work = total_work(seeds, grown, training.batch, bytes_a_value);
-  const double floor_us = without.step.median_us + rates.floor_us(work.bytes, work.flops);
+  const HostSize batch{training.lanes, training.batch, grow::hosts().at(training.host).cnn->base_channels};
+  HostSize split = batch;
+  split.samples = dataset->validation.num_samples();
+  const double bare_floor_us = step_floor_us(batch, bytes_a_value, rates),
+               grown_floor_us = bare_floor_us + rates.floor_us(work.bytes, work.flops),
+               validation_floor_us = scoring_floor_us(split, bytes_a_value, rates);
   report.add({.name = fmt::format("espalier, {} seeds: a step", seeds.size()),
               .shapes = shapes,
               .timing = with.step,
-              .floor_us = floor_us,
-              .note = fmt::format("{}; floor: the bare step, and what the seeds move and multiply",
+              .floor_us = grown_floor_us,
+              .note = fmt::format("{}; floor: what the hosts' layers and the seeds' move and multiply",
                                   type_name(type))});
   std::string model;
   if (options.model && !seeds.empty()) {
@@ -224,13 +252,19 @@ GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineR
         fit_growing(without.step.median_us, steps_of_one_kind(setup, options, bytes_a_value));
     model = add_prediction(fitted, work, with.step, shapes, report);
   }
-  report.add({.name = "espalier, bare: a step", .shapes = shapes, .timing = without.step});
+  report.add({.name = "espalier, bare: a step",
+              .shapes = shapes,
+              .timing = without.step,
+              .floor_us = bare_floor_us});
   report.add({.name = fmt::format("espalier, {} seeds: validation", seeds.size()),
               .shapes = shapes,
               .timing = with.validation,
               .note = fmt::format("{} samples, and without each of {} slots",
                                   dataset->validation.num_samples(), num_slots)});
-  report.add({.name = "espalier, bare: validation", .shapes = shapes, .timing = without.validation});
+  report.add({.name = "espalier, bare: validation",
+              .shapes = shapes,
+              .timing = without.validation,
+              .floor_us = validation_floor_us});
   if (options.peers) {
     const ScratchFolder scratch("", "growing");
     const std::string first_step = (scratch.path() / "first_step.safetensors").string();
@@ -240,13 +274,19 @@ GrowingEpochs measure_growing(const GrowingBenchOptions& options, const MachineR
                       std::to_string(training.batch), "--seeds", std::to_string(num_seeds), "--dtype",
                       type == at::kFloat ? "fp32" : "bf16", "--first-step", first_step});
   }
-  const auto epoch_s = [&](double step_us, double validation_us) {
-    return (static_cast<double>(options.steps) * step_us + validation_us) / 1e6;
+  const int64_t steps = options.bench.smoke ? std::min<int64_t>(options.steps, 2) : options.steps;
+  const auto epoch_of = [&](const LaneStates& seeded, const Times& parts, double floor_us) {
+    const auto sum_us = [&](double step_us, double validation_us) {
+      return static_cast<double>(steps) * step_us + validation_us;
+    };
+    return GrowingEpoch{.seconds = time_epoch(setup, seeded, steps),
+                        .sum_s = sum_us(parts.step.median_us, parts.validation.median_us) / 1e6,
+                        .floor_s = sum_us(floor_us, validation_floor_us) / 1e6};
   };
-  return {.with_seeds_s = epoch_s(with.step.median_us, with.validation.median_us),
-          .without_s = epoch_s(without.step.median_us, without.validation.median_us),
-          .floor_s = epoch_s(floor_us, without.validation.median_us),
+  return {.grown = epoch_of(states, with, grown_floor_us),
+          .bare = epoch_of({}, without, bare_floor_us),
           .num_seeds = std::ssize(seeds),
+          .num_steps = steps,
           .model = model};
 }
 
@@ -258,8 +298,10 @@ std::string run_growing_bench(const GrowingBenchOptions& options, const std::str
       measure_rates(device, train::precision_type(options.precision, device), options.bench.smoke);
   const GrowingEpochs epochs = measure_growing(options, rates, report, progress);
   return report.text() +
-         fmt::format("an epoch of {} steps and a validation: {:.3f} s with {} seeds, {:.3f} s without\n",
-                     options.steps, epochs.with_seeds_s, epochs.num_seeds, epochs.without_s) +
+         fmt::format(
+             "an epoch of {} steps and a validation: {:.3f} s with {} seeds ({}), {:.3f} s without ({})\n",
+             epochs.num_steps, epochs.grown.seconds, epochs.num_seeds, epochs.grown.parts_text(),
+             epochs.bare.seconds, epochs.bare.parts_text()) +
          epochs.model;
 }
 

@@ -36,7 +36,7 @@ double multiplications_of(std::string_view blueprint, const grow::SeedShape& sha
   const auto c = static_cast<double>(shape.channels);
   const auto positions = static_cast<double>(shape.height * shape.width);
   if (blueprint == "noop" || blueprint == "norm") return 0;
-  if (blueprint == "attention") return 2 * c * std::max(1.0, std::floor(c / 4));  // of the image's mean
+  if (blueprint == "attention") return 2 * c * std::max(1.0, std::floor(c / 4));  // sees means alone
   if (blueprint == "depthwise") return positions * (9 * c + c * c);
   if (blueprint == "bottleneck") {
     const double narrow = std::max(8.0, std::floor(c / 4));

@@ -2,8 +2,8 @@
 //
 // The model: time = the bare step + for every stack (the seeds of one blueprint in one slot) a start
 //                 + a (bytes that the seeds move) + b (products that they compute).
-// The three prices are fitted to steps with seeds of one kind each, so a step with seeds of all kinds is none
-// of those that were fitted: how far the model is off there says what it is worth. Prices are never negative;
+// The three prices are fitted to steps with seeds of one kind each, so a step with seeds of all kinds is one
+// that the model was not fitted to: how far it is off there says what it is worth. Prices are never negative;
 // they are found by least squares of relative errors, over every way to leave some of them out.
 #pragma once
 
@@ -25,15 +25,15 @@ struct SeedWork {
   SeedWork& operator+=(const SeedWork& other);
 };
 
-// Of one seed, on so many samples: what it reads and writes where every layer is a kernel of its own that
-// reads what it needs once, and the products of its convolutions and of attention, forward, to the data and
-// to the weights. Its stack is not counted. A blueprint that is not one of ours is taken for conv_light.
+// The work of one seed on so many samples: what it reads and writes where every layer is a kernel of its own
+// that reads what it needs once, and the products of its convolutions and of attention, forward, to the data
+// and to the weights. Its stack is not counted. A blueprint that is not one of ours is taken for conv_light.
 SeedWork work_of(std::string_view blueprint, const grow::SeedShape& shape, int64_t samples,
                  int64_t bytes_a_value);
 
 struct WorkPoint {
   SeedWork work;
-  double time_us = 0;  // of the step with these seeds
+  double time_us = 0;  // what the step with these seeds takes
 };
 
 struct GrowingModel {

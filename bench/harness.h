@@ -41,7 +41,7 @@ struct BenchOptions {
 struct Timing {
   double median_us = 0;
   double best_us = 0;
-  double host_us = 0;  // CPU time of the calling thread
+  double host_us = 0;  // CPU time of the calling thread; 0: not known
 };
 
 // Times one call of `body`, from `samples` samples of `calls` calls each, after a warm-up. Asks between

@@ -25,7 +25,7 @@ class PlainLinet {
   at::Tensor forward(const std::vector<at::Tensor>& x);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  // By its name in the network's stream tensors.
+  // Finds a value by its name in the network's stream tensors.
   const at::Tensor& value(const std::string& name) const { return values_.at(name); }
 
  private:

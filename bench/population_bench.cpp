@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "bench/first_step.h"
+#include "bench/host_floor.h"
 #include "bench/random_images.h"
 #include "bench/scratch_folder.h"
 #include "espalier/data/resident.h"
@@ -18,24 +19,6 @@ struct Shape {
   int64_t lanes, batch, base;
   std::string text() const { return fmt::format("{} x {}, base {}", lanes, batch, base); }
 };
-
-// What a step takes at least where every activation is kept: the convolution's output y and the pooled p of
-// each block are read and written as often as separate kernels have to, forward x y | y | y p, backward
-// y p | y p y | y x, and y x again but for the first block. A convolution's pass takes as long as its
-// products where that is longer.
-double floor_us(const Shape& shape, int64_t bytes_a_value, const MachineRates& rates) {
-  int64_t size = 32, channels = 3, filters = shape.base;
-  double floor = 0;
-  for (int block = 0; block < 3; ++block, size /= 2, channels = filters, filters *= 2) {
-    const auto pixels = static_cast<double>(shape.lanes * shape.batch * size * size);
-    const double x = pixels * static_cast<double>(channels * bytes_a_value),
-                 y = pixels * static_cast<double>(filters * bytes_a_value);
-    const double products = 2 * 9 * pixels * static_cast<double>(channels * filters);
-    const int passes = block > 0 ? 3 : 2;  // nobody asks for the gradient of the images
-    floor += passes * rates.floor_us(x + y, products) + rates.floor_us(5 * y + 3 * y / 4, 0);
-  }
-  return floor;
-}
 
 train::PopulationConfig config_of(const Shape& shape, const PopulationBenchOptions& options) {
   train::PopulationConfig training;
@@ -73,7 +56,8 @@ void time_shape(const Shape& shape, const PopulationBenchOptions& options,
   report.add({.name = "espalier",
               .shapes = shape.text(),
               .timing = time_calls(dataset->device, plan, one_step),
-              .floor_us = floor_us(shape, static_cast<int64_t>(c10::elementSize(type)), rates),
+              .floor_us = step_floor_us({shape.lanes, shape.batch, shape.base},
+                                        static_cast<int64_t>(c10::elementSize(type)), rates),
               .note = fmt::format("gather included, {}, {}", type_name(type),
                                   on_gpu && options.graphs ? "captured" : "eager")});
 }

@@ -34,13 +34,12 @@ std::vector<double> rounds_us(const fs::path& metrics) {
 
 }  // namespace
 
-void measure_ppo(const std::string& shapes, const std::vector<std::string>& flags, int64_t num_warm,
-                 Report& report) {
+void measure_ppo(const PpoCase& measured, const std::string& shapes, int64_t num_warm, Report& report) {
   const ScratchFolder scratch("", "ppo");
   const fs::path run = scratch.path() / "run";
   std::error_code code;
   std::vector<std::string> command{fs::read_symlink("/proc/self/exe", code).string(), "train", "ppo"};
-  command.insert(command.end(), flags.begin(), flags.end());
+  command.insert(command.end(), measured.flags.begin(), measured.flags.end());
   command.insert(command.end(), {"--run-dir", run.string(), "--no-tui"});
   const ProgramOutput ran = run_program(command);
   if (!ran.succeeded) {
@@ -54,10 +53,9 @@ void measure_ppo(const std::string& shapes, const std::vector<std::string>& flag
          num_warm);
   times.erase(times.begin(), times.begin() + num_warm);
   std::ranges::sort(times);
-  // The host's own time is the other process's: it is not known here.
-  report.add({.name = "espalier",
+  report.add({.name = measured.name,
               .shapes = shapes,
-              .timing = {times[times.size() / 2], times.front(), times[times.size() / 2]},
+              .timing = {.median_us = times[times.size() / 2], .best_us = times.front()},
               .note = fmt::format("rounds {} to {} of a run", num_warm + 1, num_warm + std::ssize(times))});
 }
 

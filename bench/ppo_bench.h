@@ -9,10 +9,14 @@
 
 namespace espalier::bench {
 
-// Flags of `espalier train ppo`, after which come the run's folder and the like.
-// Adds the seconds of the rounds after `num_warm` as one case: the first rounds measure convolutions, make
-// memory and capture.
-void measure_ppo(const std::string& shapes, const std::vector<std::string>& flags, int64_t num_warm,
-                 Report& report);
+// One way to run rounds.
+struct PpoCase {
+  std::string name;                // "espalier"
+  std::vector<std::string> flags;  // of `espalier train ppo`; the run's folder and the like come after them
+};
+
+// Adds the time of the rounds after `num_warm` as one case: the first rounds measure convolutions, make
+// memory and capture. The host's own time is the other process's and stays unknown.
+void measure_ppo(const PpoCase& measured, const std::string& shapes, int64_t num_warm, Report& report);
 
 }  // namespace espalier::bench

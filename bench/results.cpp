@@ -117,6 +117,9 @@ double CaseResult::high_us() const {
 double CaseResult::floor_us() const {
   return median_of(floors_us);
 }
+bool CaseResult::knows_hosts() const {
+  return std::ranges::any_of(hosts_us, [](double us) { return us > 0; });
+}
 
 const CaseResult* RowResult::ours() const {
   const auto found = std::ranges::find_if(cases, &CaseResult::is_ours);
@@ -162,10 +165,10 @@ std::string to_json(const BenchResults& results) {
     const CaseResult* const ours = row.ours();
     Json cases = Json::array();
     for (const CaseResult& each : row.cases) {
-      Json value{{"name", each.name},          {"script", each.script},         {"note", each.note},
-                 {"checked", each.checked},    {"median_us", each.median_us()}, {"low_us", each.low_us()},
-                 {"high_us", each.high_us()},  {"times_us", each.times_us},     {"hosts_us", each.hosts_us},
-                 {"floors_us", each.floors_us}};
+      Json value{{"name", each.name},         {"script", each.script},         {"note", each.note},
+                 {"checked", each.checked},   {"median_us", each.median_us()}, {"low_us", each.low_us()},
+                 {"high_us", each.high_us()}, {"times_us", each.times_us},     {"floors_us", each.floors_us}};
+      if (each.knows_hosts()) value["hosts_us"] = each.hosts_us;
       if (ours) value["times_ours"] = each.median_us() / ours->median_us();
       if (each.floor_us() > 0) value["of_floor"] = each.floor_us() / each.median_us();
       cases.push_back(std::move(value));

@@ -20,7 +20,7 @@ struct CaseResult {
   std::string note;
   std::string checked;            // what its outputs were compared with, see Case
   std::vector<double> times_us;   // the median of each repeat, in the order in which they were made
-  std::vector<double> hosts_us;   // the host's CPU time, the same
+  std::vector<double> hosts_us;   // the host's CPU time, the same; 0: not known
   std::vector<double> floors_us;  // 0: none is known
 
   bool is_ours() const { return script.empty(); }
@@ -28,6 +28,8 @@ struct CaseResult {
   double low_us() const;
   double high_us() const;
   double floor_us() const;  // the median
+  // Whether any is; a file leaves them out otherwise.
+  bool knows_hosts() const;
 };
 
 struct RowResult {

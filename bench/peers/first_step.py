@@ -8,12 +8,12 @@ import sys
 
 import numpy
 
-TYPES = {"F32": numpy.float32, "I64": numpy.int64}
+TYPES = {"U8": numpy.uint8, "U16": numpy.uint16, "F32": numpy.float32, "I64": numpy.int64}
 FIRST, LAST = "host.block0.conv.weight", "host.classifier.weight"
 
 
 def read(path):
-    """The tensors of a safetensors file of float32 and int64, by name."""
+    """The tensors of a safetensors file of these types, by name."""
     with open(path, "rb") as file:
         data = file.read()
     length = int.from_bytes(data[:8], "little")

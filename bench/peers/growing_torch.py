@@ -1,9 +1,10 @@
 """What a PyTorch user writes to train small networks of different structures: the peer of `espalier bench growing`.
 
 One step (forward, backward, clipping by the gradient norm, SGD with Nesterov momentum and weight decay) of L networks of
-`cifar_baseline` (three blocks of 8, 16 and 32 channels) in whose slots seeds stand, as torch.nn modules, one network
-after another, on random images of CIFAR-10's sizes that already lie on the device. Seeds stand where
-bench/growing_bench.cpp has them. Networks of equal structure could go through vmap together; where the seeds stand, no two are alike.
+`cifar_baseline` (three blocks of 8, 16 and 32 channels) in whose slots seeds stand, as torch.nn modules, on random images
+of CIFAR-10's sizes that already lie on the device: one network after another; on a GPU each on a stream of its own too;
+and networks whose seeds are alike through torch.func.vmap together, where there are any. Seeds stand where
+bench/growing_bench.cpp has them.
 With --first-step each way begins with our own networks and images, and has to make our first step before it is timed.
 Prints one JSON line a case.
 """
@@ -14,9 +15,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
 
 from first_step import FirstStep
-from torch_timing import measure, report, wait
+from torch_timing import measure, problem, report, wait
 
 LR, MOMENTUM, WEIGHT_DECAY, CLIP = 0.1, 0.9, 5e-4, 1.0
 CLASSES = 10
@@ -149,6 +151,46 @@ def seeds_of(count, lanes):
     return seeds
 
 
+def groups_alike(count, lanes):
+    """Lanes whose networks have seeds of the same kinds, felt in the same way, in the same slots: [groups] of lanes."""
+    groups = {}
+    for lane, seeds in enumerate(seeds_of(count, lanes)):
+        groups.setdefault(tuple(sorted((slot, kind, number % 3) for slot, kind, number in seeds)), []).append(lane)
+    return list(groups.values())
+
+
+def clip_each(parameters, largest):
+    """clip_grad_norm_() of every network by itself; parameters: [L,...] each."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norms = torch.stack([grad.flatten(1).norm(dim=1) if grad.dim() > 1 else grad.abs() for grad in grads]).norm(dim=0)  # [L]
+    factors = (largest / (norms + 1e-6)).clamp(max=1)
+    for grad in grads:
+        grad.mul_(factors.view(-1, *[1] * (grad.dim() - 1)))
+
+
+class Group:
+    """Networks of equal structure as one through vmap, their parameters stacked."""
+
+    def __init__(self, lanes, networks, x, y):
+        """lanes: which ones they are; x, y: their images [L,B,3,32,32] and labels [L,B]."""
+        self.lanes, self.x, self.y = lanes, x, y
+        self.parameters, self.buffers = stack_module_state(networks)
+        self.optimizer = torch.optim.SGD(list(self.parameters.values()), LR, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True,
+                                         fused=x.device.type == "cuda")
+        self.losses = vmap(lambda parameters, buffers, x, y: F.cross_entropy(functional_call(networks[0], (parameters, buffers), (x,)), y))
+
+    def train(self, clip, is_narrow):
+        """Returns the losses, [L]."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.x.device.type, torch.bfloat16, enabled=is_narrow):
+            losses = self.losses(self.parameters, self.buffers, self.x, self.y)
+        losses.sum().backward()  # networks share nothing: each has the gradient of its own loss
+        if clip:
+            clip_each(self.parameters.values(), clip)
+        self.optimizer.step()
+        return losses.detach()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
@@ -192,37 +234,74 @@ def main():
             self.optimizers[lane].step()
             return loss.detach()
 
-        def check(self, name):
-            """Our first step, which does not clip: we clip host and seeds apart, and plain torch all at once."""
-            if not ours:
-                return ""
-            losses = [self.train(lane, clip=None) for lane in range(args.lanes)]
-            wait(device)
-            weights = ([n.blocks[0][0].weight for n in self.networks], [n.head.weight for n in self.networks])
-            stacked = [torch.stack(values).detach().float().cpu().numpy() for values in (losses, *weights)]
-            return ours.compare(name, *stacked, is_narrow, fused)
+        def weights(self):
+            """The first and last of every network, [L,...]."""
+            return [torch.stack([n.blocks[0][0].weight for n in self.networks]), torch.stack([n.head.weight for n in self.networks])]
 
-        def __call__(self):
+        def __call__(self, clip=CLIP):
+            """Returns the losses, [L]."""
             if not self.use_streams:
-                return [self.train(lane) for lane in range(args.lanes)]
-            main_stream = torch.cuda.current_stream(device)
+                return [self.train(lane, clip) for lane in range(args.lanes)]
+            main_stream, losses = torch.cuda.current_stream(device), []
             for lane, stream in enumerate(streams):
                 stream.wait_stream(main_stream)
                 with torch.cuda.stream(stream):
-                    self.train(lane)
+                    losses.append(self.train(lane, clip))
             for stream in streams:
                 main_stream.wait_stream(stream)
+            return losses
+
+    class Groups:
+        """Networks of equal structure as one through vmap, their parameters stacked; the others one after the other."""
+
+        def __init__(self):
+            self.loop = Loop(use_streams=False)
+            alike = groups_alike(args.seeds, args.lanes)
+            self.alone = [lanes[0] for lanes in alike if len(lanes) == 1]
+            self.groups = [Group(lanes, [self.loop.networks[lane] for lane in lanes], x[lanes], torch.stack(ys)[lanes])
+                           for lanes in alike if len(lanes) > 1]
+
+        def weights(self):
+            first, last = self.loop.weights()
+            with torch.no_grad():
+                for group in self.groups:
+                    first[group.lanes], last[group.lanes] = group.parameters["blocks.0.0.weight"], group.parameters["head.weight"]
+            return first, last
+
+        def __call__(self, clip=CLIP):
+            losses = [None] * args.lanes
+            for group in self.groups:
+                for lane, loss in zip(group.lanes, group.train(clip, is_narrow)):
+                    losses[lane] = loss
+            for lane in self.alone:
+                losses[lane] = self.loop.train(lane, clip)
+            return losses
+
+    def check(name, way):
+        """Our first step by what is then timed, but for the clipping: we clip host and seeds apart, and plain torch all at once."""
+        if not ours:
+            return ""
+        losses = torch.stack(list(way(clip=None)))
+        wait(device)
+        return ours.compare(name, *[values.detach().float().cpu().numpy() for values in (losses, *way.weights())], is_narrow, fused)
 
     shapes = f"{args.lanes} x {args.batch}, cifar_baseline"
     kind = "bf16 autocast" if is_narrow else "fp32"
     plan = (0, 1, 1) if args.smoke else (2, 5, 1)
-    ways = [(f"PyTorch, a loop over networks, {args.seeds} seeds: a step", False)]
+    ways = [(f"PyTorch, a loop over networks, {args.seeds} seeds: a step", lambda: Loop(use_streams=False), "channels-last")]
     if streams:
-        ways.append(("PyTorch, the same, a stream each: a step", True))
-    for name, use_streams in ways:
-        loop = Loop(use_streams)
-        words = loop.check(name)
-        report(name, shapes, f"{kind}, channels-last", checked=words, **measure(loop, device, *plan))
+        ways.append(("PyTorch, the same, a stream each: a step", lambda: Loop(use_streams=True), "channels-last"))
+    alike = [lanes for lanes in groups_alike(args.seeds, args.lanes) if len(lanes) > 1]
+    if alike:
+        grouped = sum(map(len, alike))
+        ways.append(("PyTorch, vmap over networks that are alike: a step", Groups,
+                     f"{grouped} networks in {len(alike)} group{'s' * (len(alike) > 1)}, {args.lanes - grouped} in the loop"))
+    for name, make, words in ways:
+        way = make()
+        checked = check(name, way)
+        report(name, shapes, f"{kind}, {words}", checked=checked, **measure(way, device, *plan))
+    if not alike:
+        problem("no two networks are alike: vmap would be the loop")
 
 
 if __name__ == "__main__":

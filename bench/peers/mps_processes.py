@@ -36,10 +36,11 @@ def mps_server():
             server.wait()
 
 
-def work(make_step, arguments, ready, go, times, samples):
-    """One process: makes its networks, then a step whenever all are told to."""
-    step = make_step(*arguments)
-    for _ in range(3):
+def work(make_step, index, arguments, ready, go, firsts, times, samples):
+    """One process: makes its networks, tells what their first step came to, then makes a step whenever all are told to."""
+    step, outcome = make_step(*arguments)
+    firsts.put((index, outcome(step())))
+    for _ in range(2):
         step()
     for _ in range(samples):
         ready.wait()
@@ -51,22 +52,26 @@ def work(make_step, arguments, ready, go, times, samples):
         times.put((time.perf_counter() - began, time.thread_time() - cpu))
 
 
-def measure_processes(make_step, shares, environment, samples):
-    """shares: for each process what make_step() is called with; returns a function that steps all its networks once.
-    A sample is the slowest process's step."""
+def measure_processes(make_step, shares, environment, samples, check):
+    """shares: for each process what make_step() is called with; it returns a function that steps all its networks once, and
+    one that makes of what the step returned something to compare. check() is given that of all processes, in the order of
+    shares, before any is timed. Returns what it says, and the times: a sample is the slowest process's step."""
     context = multiprocessing.get_context("spawn")
     ready, go = context.Barrier(len(shares) + 1, timeout=300), context.Barrier(len(shares) + 1, timeout=300)
-    times = context.Queue()
+    firsts, times = context.Queue(), context.Queue()
     saved = dict(os.environ)
     os.environ.update(environment)
     try:
-        processes = [context.Process(target=work, args=(make_step, share, ready, go, times, samples), daemon=True) for share in shares]
+        processes = [context.Process(target=work, args=(make_step, index, share, ready, go, firsts, times, samples), daemon=True)
+                     for index, share in enumerate(shares)]
         for process in processes:
             process.start()
     finally:
         os.environ.clear()
         os.environ.update(saved)
     try:
+        outcomes = dict(firsts.get(timeout=300) for _ in processes)
+        words = check([outcomes[index] for index in range(len(shares))])
         walls, hosts = [], []
         for _ in range(samples):
             ready.wait()
@@ -74,10 +79,11 @@ def measure_processes(make_step, shares, environment, samples):
             all_times = [times.get(timeout=300) for _ in processes]
             walls.append(max(wall for wall, _ in all_times) * 1e6)
             hosts.append(max(host for _, host in all_times) * 1e6)
-    except Exception as error:  # a broken barrier: a process has ended
+    except Exception as error:  # a broken barrier, or nothing came: a process has ended
         raise RuntimeError(f"a process ended before it was timed ({type(error).__name__})") from error
     finally:
+        ready.abort()  # so that nobody waits for a sample that will not come
         for process in processes:
             process.join(timeout=30)
             process.kill()
-    return {"median_us": statistics.median(walls), "best_us": min(walls), "host_us": statistics.mean(hosts)}
+    return words, {"median_us": statistics.median(walls), "best_us": min(walls), "host_us": statistics.mean(hosts)}

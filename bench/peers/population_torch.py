@@ -17,6 +17,7 @@ import argparse
 import copy
 import sys
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -82,9 +83,10 @@ def make_networks(lanes, base, device):
     return [PlainNetwork(base).to(device).to(memory_format=torch.channels_last) for _ in range(lanes)]
 
 
-def load_first_step(networks, step):
+def load_first_step(networks, step, first=0):
+    """first: the lane that the first of these networks is."""
     with torch.no_grad():
-        for lane, network in enumerate(networks):
+        for lane, network in enumerate(networks, first):
             values = {name: torch.from_numpy(value) for name, value in step.lane(lane).items()}
             for i in range(3):
                 network[4 * i].weight.copy_(values[f"host.block{i}.conv.weight"])
@@ -218,20 +220,38 @@ class FusedStep:
         return first.unflatten(0, (len(self.y), -1)), self.network.head
 
 
-def make_share(lanes, batch, base, dtype, device_name):
-    """What one process of the case mps trains."""
+def make_share(first, lanes, batch, base, dtype, device_name, first_step):
+    """What one process of the case mps trains: networks from `first` on; of our own first step where its file is given.
+    Returns its step, and what makes losses, first and last weights of the step's losses."""
     device = torch.device(device_name)
     torch.backends.cudnn.benchmark = True
     networks = make_networks(lanes, base, device)
     x = torch.randn(lanes, batch, 3, 32, 32, device=device)
-    xs = [image.to(memory_format=torch.channels_last) for image in x]
-    ys = list(torch.randint(0, CLASSES, (lanes, batch), device=device))
-    return make_loop(networks, xs, ys, dtype, device, use_streams=False)
+    y = torch.randint(0, CLASSES, (lanes, batch), device=device)
+    if first_step:
+        ours = FirstStep(first_step)
+        load_first_step(networks, ours, first)
+        x.copy_(torch.from_numpy(ours.images[first : first + lanes]))
+        y.copy_(torch.from_numpy(ours.labels[first : first + lanes]))
+    step = make_loop(networks, [image.to(memory_format=torch.channels_last) for image in x], list(y), dtype, device, use_streams=False)
+
+    def outcome(losses):
+        wait(device)
+        weights = ([n[0].weight for n in networks], [n[-1].weight for n in networks])
+        return [torch.stack(values).detach().float().cpu().numpy() for values in (losses, *weights)]
+
+    return step, outcome
 
 
 def shares_of(lanes, processes):
-    """How many networks each process has."""
-    return [lanes // processes + (i < lanes % processes) for i in range(processes)]
+    """The first network of each process, and how many it has."""
+    counts = [lanes // processes + (i < lanes % processes) for i in range(processes)]
+    return [(sum(counts[:i]), count) for i, count in enumerate(counts)]
+
+
+def compare_shares(ours, name, shares, is_narrow, is_gpu):
+    """The first step of all processes, in their order, against ours."""
+    return ours.compare(name, *map(numpy.concatenate, zip(*shares)), is_narrow, is_gpu) if ours else ""
 
 
 def check(name, losses, first, last, plain, x, y, dtype, device):
@@ -296,13 +316,14 @@ def main():
             if case in ("streams", "mps") and device.type != "cuda":
                 continue
             if case == "mps":
-                # Checked as the loop, which each process runs.
                 try:
                     with mps_server() as environment:
                         processes = min(args.lanes, MOST_PROCESSES)
-                        shares = [(n, args.batch, args.base, dtype, args.device) for n in shares_of(args.lanes, processes)]
-                        timing = measure_processes(make_share, shares, environment, 1 if args.smoke else 7)
-                    report(f"PyTorch, {processes} processes under MPS", shapes, f"{kind}, channels-last", **timing)
+                        name = f"PyTorch, {processes} processes under MPS"
+                        shares = [(*share, args.batch, args.base, dtype, args.device, args.first_step) for share in shares_of(args.lanes, processes)]
+                        words, timing = measure_processes(make_share, shares, environment, 1 if args.smoke else 7,
+                                                          lambda outcomes: compare_shares(ours, name, outcomes, dtype == torch.bfloat16, True))
+                    report(name, shapes, f"{kind}, channels-last", checked=words, **timing)
                 except RuntimeError as error:
                     problem(f"PyTorch, processes under MPS: {error}")
                 continue

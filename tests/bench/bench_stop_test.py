@@ -40,7 +40,8 @@ class BenchStop(unittest.TestCase):
 
     def start(self, *arguments):
         process = subprocess.Popen([PROGRAM, "bench", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                   env=dict(os.environ, ESPALIER_PYTHON=str(self.python), FOLDER=str(self.folder), OMP_NUM_THREADS="1"))
+                                   env=dict(os.environ, ESPALIER_PYTHON=str(self.python), FOLDER=str(self.folder), OMP_NUM_THREADS="1",
+                                            TMPDIR=str(self.folder)))  # a killed one leaves its scratch folder
         self.addCleanup(process.kill)
         return process
 

@@ -37,6 +37,18 @@ class BenchGrowing(Case):
         self.assertTrue(said, printed)
         self.assertEqual((said[1], said[2], said[3]), (f"{model['predicted_us']:.1f}", f"{abs(100 * model['error']):.1f}", way))
 
+    def test_floors_hold_nothing_that_was_measured_of_ours(self):
+        printed = self.run_well(*SMALL, "--no-model")
+        floors = {line["case"]: line["floor_us"] for line in self.lines()}
+        bare, grown = floors["espalier, bare: a step"], floors["espalier, 7 seeds: a step"]
+        self.assertGreater(bare, 0)
+        self.assertGreater(grown, bare)
+        self.assertGreater(floors["espalier, bare: validation"], 0)
+        # An epoch was run, and is not the sum.
+        said = re.search(r"(?m)^an epoch of 2 steps and a validation: ([\d.]+) s with 7 seeds \((.*?)\), ([\d.]+) s without", printed)
+        self.assertTrue(said, printed)
+        self.assertRegex(said[2], r"^steps and validation, timed apart, add up to [\d.]+ s$")
+
     def test_is_silent_where_it_is_not_asked_or_nothing_grew(self):
         for flags in (["--no-model"], ["--seeds", "0"]):
             self.assertNotIn("cost model", self.run_well(*SMALL, *flags))

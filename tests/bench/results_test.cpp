@@ -53,6 +53,16 @@ TEST(BenchResults, AreReadBackAsTheyWereWritten) {
   std::filesystem::remove(path);
 }
 
+TEST(BenchResults, LeaveOutTheHostsTimeWhereNobodyKnowsIt) {
+  BenchResults results = some();
+  add_repeat(results.row("PPO round", "8"), {{.name = "ours", .timing = {30, 20}}}, {});
+  const std::string text = to_json(results);
+  const size_t second = text.find("PPO round");
+  ASSERT_NE(second, text.npos);
+  EXPECT_LT(text.find("hosts_us"), second);
+  EXPECT_EQ(text.find("hosts_us", second), text.npos);
+}
+
 TEST(BenchResults, MakeATableWithRatiosFloorsAndWhatIsMissing) {
   const std::string table = markdown_table(some());
   EXPECT_NE(table.find("| population, 8 x 64 | **20.0 us (10.0 us to 30.0 us)** | 40.0 us (20.0 us to 60.0 "
