@@ -42,12 +42,9 @@ struct HostFlags {
     visit_epochs(v, population);
     visit_batches(v, population);
     visit_optimizer(v, population);
-    auto training = in_group(v, kTrainingFlags);
-    training(
-        {.name = "sync-norm",
-         .help = "with several ranks, take the statistics of batch norms over the whole batch instead of "
-                 "each rank's part"},
-        population.sync_norm);
+    visit_sync_norm(v, kTrainingFlags, population.sync_norm,
+                    "with several ranks, take the statistics of batch norms over the whole batch instead "
+                    "of each rank's part");
     visit_governor(v, population.governor);
     visit_device(v, device);
     visit_machine(v, population);
