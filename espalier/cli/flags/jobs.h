@@ -58,6 +58,9 @@ struct HostFlags {
 // "who decides, ...: none, random, heuristic, or ppo:FILE ...", from the registry of controllers.
 std::string_view controller_help();
 
+// "whom to compare: none, random, heuristic, ppo:FILE ...", from the same.
+std::string_view controllers_help();
+
 // train population.
 struct PopulationFlags {
   train::PopulationConfig population;
@@ -183,16 +186,12 @@ struct EvaluateFlags {
   template <class Visitor>
   void visit(Visitor&& v) {
     auto compared = in_group(v, "Comparison");
-    compared(
-        {.name = "controllers",
-         .help =
-             "whom to compare: none, random, heuristic, ppo:FILE for a policy that train ppo saved, or "
-             "ppo:RUN "
-             "for that of a run; static: what the first policy grew, from the first step on; replay: what it "
-             "did, in other networks (static:FILE, replay:FILE: what a recording says)",
-         .placeholder = "LIST"},
-        names_in(evaluate.controllers, "--controllers"));
-    compared({.name = "episodes", .help = "of all environments, for each controller", .low = 1, .high = 1e6},
+    compared({.name = "controllers", .help = controllers_help(), .placeholder = "LIST"},
+             names_in(evaluate.controllers, "--controllers"));
+    compared({.name = "episodes",
+              .help = "episodes of all environments, for each controller",
+              .low = 1,
+              .high = 1e6},
              evaluate.episodes);
     compared({.name = "greedy", .help = "a policy takes the likeliest choices instead of drawing"},
              evaluate.greedy);
