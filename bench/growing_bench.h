@@ -32,11 +32,15 @@ struct GrowingBenchOptions {
     v(lanes_option("networks at once"), lanes);
     v(batch_option("samples per network and step"), batch);
     v({.name = "seeds",
-       .help = "that stand in them, of all blueprints in turn, at most one in each of a network's slots",
+       .help =
+           "seeds that stand in them, of all blueprints in turn, at most one in each of a network's slots",
        .low = 0,
        .high = 1 << 20},
       seeds);
-    v({.name = "steps", .help = "of the epoch that the times are added up to", .low = 1, .high = 1 << 20},
+    v({.name = "steps",
+       .help = "steps of the epoch that the times are added up to",
+       .low = 1,
+       .high = 1 << 20},
       steps);
     v({.name = "validation", .help = "samples that are scored", .low = 1, .high = 49000}, validation);
     visit_precision(v, precision);

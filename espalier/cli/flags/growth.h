@@ -73,7 +73,7 @@ void visit_gates(Visitor&& visitor, train::PopulationConfig& population) {
      .high = 1e9},
     population.gates.min_gradient_norm);
   v({.name = "gate-largest-norm",
-     .help = "and the largest of one that has not exploded",
+     .help = "largest gradient norm of a seed that has not exploded (G2, G5)",
      .low = 0,
      .high = 1e30},
     population.gates.max_gradient_norm);

@@ -133,7 +133,8 @@ void visit_governor(Visitor&& visitor, train::GovernorConfig& governor) {
      .high = 1e6},
     governor.ratio);
   v({.name = "governor-spread",
-     .help = "and by more than so many times its usual change from step to step",
+     .help =
+         "a loss has jumped only when it is also higher by so many times its usual change from step to step",
      .low = 0,
      .high = 1e6},
     governor.spread);

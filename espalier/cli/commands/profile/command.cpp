@@ -35,7 +35,7 @@ struct ProfileFlags {
 
   template <class Visitor>
   void visit(Visitor&& v) {
-    v({.name = "steps", .help = "to look at, after some that warm up", .low = 1, .high = 1000}, steps);
+    v({.name = "steps", .help = "steps to look at, after some that warm up", .low = 1, .high = 1000}, steps);
     v({.name = "layout", .help = "only which ops ran on which layouts, and every conversion between them"},
       layout);
     v({.name = "sync", .help = "only where the host waits for the device"}, sync);
