@@ -39,6 +39,7 @@ constexpr std::string_view kControllersFlag = "--controllers";
 constexpr ControllerFlags kEvaluateFlags{.controller = kControllersFlag, .length = "--episode-length"};
 
 void check_controllers(const EvaluateConfig& options) {
+  train::refuse_own_controller(options, "controllers");
   bool has_policy = false;
   for (const std::string& name : options.controllers) {
     check_controller(name, kControllersFlag);
