@@ -30,11 +30,9 @@ struct AllBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu (small sizes), cuda, cuda:N, or auto: a GPU where there is one"},
-      device);
-    v({.name = "precision",
-       .help = "what is computed in, peers included; auto: bf16 on a GPU, fp32 on the CPU"},
-      one_of(precision, train::precision_names()));
+    visit_device(v, device, "cpu (small sizes), cuda, cuda:N, or auto: a GPU where there is one");
+    visit_precision(v, precision,
+                    "what is computed in, peers included; auto: bf16 on a GPU, fp32 on the CPU");
     v({.name = "data", .help = "what PPO trains on; all else is random images", .placeholder = "SRC"}, data);
     v({.name = "repeats", .help = "how often everything is measured", .low = 1, .high = 100}, repeats);
     v({.name = "rows",
@@ -45,7 +43,7 @@ struct AllBenchOptions {
        .help = "folder for the results, as CARD-DATE.json; made where it is not there",
        .placeholder = "DIR"},
       out);
-    v({.name = "peers", .help = "also time PyTorch and JAX in Python, where they are"}, peers);
+    visit_peers(v, peers, "also time PyTorch and JAX in Python, where they are");
   }
 };
 

@@ -21,24 +21,14 @@ struct GatherBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
+    visit_device(v, device);
     v({.name = "data",
        .help = "a source; without it, random images of CIFAR-10's sizes",
        .placeholder = "SRC"},
       data);
-    v({.name = "lanes",
-       .help = "networks at once; 0: 8 of batch 512 and 128 of batch 64",
-       .low = 0,
-       .high = 2048,
-       .aliases = {{.name = "envs"}}},
-      lanes);
-    v({.name = "batch",
-       .help = "samples per network and step, with --lanes",
-       .low = 1,
-       .high = 1 << 20,
-       .aliases = {{.name = "batch-per-env"}}},
-      batch);
-    v({.name = "peers", .help = "also time PyTorch in Python, where there is one"}, peers);
+    v(lanes_option("networks at once; 0: 8 of batch 512 and 128 of batch 64", 0, 2048), lanes);
+    v(batch_option("samples per network and step, with --lanes"), batch);
+    visit_peers(v, peers);
   }
 };
 

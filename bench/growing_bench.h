@@ -28,18 +28,22 @@ struct GrowingBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
-    v({.name = "lanes", .help = "networks at once", .low = 1, .high = 4096}, lanes);
-    v({.name = "batch", .help = "samples per network and step", .low = 1, .high = 1 << 20}, batch);
+    visit_device(v, device);
+    v(lanes_option("networks at once"), lanes);
+    v(batch_option("samples per network and step"), batch);
     v({.name = "seeds",
-       .help = "that stand in them, of all blueprints in turn, at most one in each of a network's slots",
+       .help =
+           "seeds that stand in them, of all blueprints in turn, at most one in each of a network's slots",
        .low = 0,
        .high = 1 << 20},
       seeds);
-    v({.name = "steps", .help = "of the epoch that is timed as a whole", .low = 1, .high = 1 << 20}, steps);
+    v({.name = "steps",
+       .help = "steps of the epoch that is timed as a whole",
+       .low = 1,
+       .high = 1 << 20},
+      steps);
     v({.name = "validation", .help = "samples that are scored", .low = 1, .high = 49000}, validation);
-    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
-      one_of(precision, train::precision_names()));
+    visit_precision(v, precision);
     v({.name = "deterministic",
        .help = "fixed convolutions instead of those that are measured to be fastest"},
       deterministic);
@@ -48,7 +52,7 @@ struct GrowingBenchOptions {
            "also time steps with seeds of one kind, fit what a step costs to them, and predict the one with "
            "seeds of all kinds"},
       model);
-    v({.name = "peers", .help = "also time PyTorch in Python, where it is"}, peers);
+    visit_peers(v, peers);
   }
 };
 

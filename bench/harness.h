@@ -9,9 +9,12 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "espalier/core/options.h"
+#include "espalier/core/shared_options.h"
+#include "espalier/train/job_config.h"
 
 namespace espalier::bench {
 
@@ -37,6 +40,26 @@ struct BenchOptions {
       peer_dir);
   }
 };
+
+// What most benchmarks are told besides.
+
+template <class Visitor>
+void visit_device(Visitor&& v, std::string& device,
+                  std::string_view help = "cpu, cuda, cuda:N, or auto: a GPU where there is one") {
+  v(device_option(help), device);
+}
+
+template <class Visitor>
+void visit_precision(Visitor&& v, train::Precision& precision,
+                     std::string_view help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU") {
+  v(precision_option(help), one_of(precision, train::precision_names()));
+}
+
+template <class Visitor>
+void visit_peers(Visitor&& v, bool& peers,
+                 std::string_view help = "also time PyTorch in Python, where there is one") {
+  v({.name = "peers", .help = help}, peers);
+}
 
 struct Timing {
   double median_us = 0;

@@ -22,12 +22,11 @@ struct LayoutBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
-    v({.name = "batch", .help = "samples a step", .low = 1, .high = 1 << 20}, batch);
+    visit_device(v, device);
+    v(batch_option("samples a step"), batch);
     v({.name = "base", .help = "filters of the host's first of three blocks", .low = 1, .high = 1024}, base);
-    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
-      one_of(precision, train::precision_names()));
-    v({.name = "peers", .help = "also time PyTorch in Python, where there is one"}, peers);
+    visit_precision(v, precision);
+    visit_peers(v, peers);
   }
 };
 

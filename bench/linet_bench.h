@@ -26,19 +26,18 @@ struct LinetBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
+    visit_device(v, device);
     v({.name = "model",
        .help = "the residual network that every stream is",
        .choices = {"li_resnet18", "li_resnet34", "li_resnet50", "li_resnet101", "li_resnet152"}},
       model);
     v({.name = "width", .help = "what the widths 64 to 512 are multiplied with", .low = 0.01, .high = 16},
       width);
-    v({.name = "batch", .help = "samples", .low = 1, .high = 1 << 16}, batch);
+    v(batch_option("samples", 1 << 16), batch);
     v({.name = "height", .help = "rows of an image", .low = 32, .high = 8192}, height);
     v({.name = "columns", .help = "columns of an image", .low = 32, .high = 8192}, columns);
-    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
-      one_of(precision, train::precision_names()));
-    v({.name = "peers", .help = "also time PyTorch in Python, where it is"}, peers);
+    visit_precision(v, precision);
+    visit_peers(v, peers);
   }
 };
 

@@ -26,28 +26,18 @@ struct PopulationBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
-    v({.name = "lanes",
-       .help = "networks at once; 0: 128 of batch 64 and base 8, and 8 of batch 512 and base 32",
-       .low = 0,
-       .high = 4096,
-       .aliases = {{.name = "envs"}}},
+    visit_device(v, device);
+    v(lanes_option("networks at once; 0: 128 of batch 64 and base 8, and 8 of batch 512 and base 32", 0),
       lanes);
-    v({.name = "batch",
-       .help = "samples per network and step, with --lanes",
-       .low = 1,
-       .high = 1 << 20,
-       .aliases = {{.name = "batch-per-env"}}},
-      batch);
+    v(batch_option("samples per network and step, with --lanes"), batch);
     v({.name = "base", .help = "filters of the first of three blocks, with --lanes", .low = 1, .high = 1024},
       base);
-    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
-      one_of(precision, train::precision_names()));
+    visit_precision(v, precision);
     v({.name = "graphs", .help = "on a GPU, capture the step once and replay it"}, graphs);
     v({.name = "deterministic",
        .help = "fixed convolutions instead of those that are measured to be fastest"},
       deterministic);
-    v({.name = "peers", .help = "also time PyTorch and JAX in Python, where they are"}, peers);
+    visit_peers(v, peers, "also time PyTorch and JAX in Python, where they are");
   }
 };
 

@@ -23,10 +23,8 @@ struct ScalingBenchOptions {
   template <class Visitor>
   void visit(Visitor&& v) {
     bench.visit(v);
-    v({.name = "device", .help = "cpu (small ranges), cuda, cuda:N, or auto: a GPU where there is one"},
-      device);
-    v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
-      one_of(precision, train::precision_names()));
+    visit_device(v, device, "cpu (small ranges), cuda, cuda:N, or auto: a GPU where there is one");
+    visit_precision(v, precision);
     v({.name = "axes",
        .help = "some of lanes, batch, channels, resolution, with commas between; empty: all",
        .placeholder = "LIST"},

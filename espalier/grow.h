@@ -7,3 +7,4 @@
 #include "espalier/grow/lifecycle.h"
 #include "espalier/grow/population.h"
 #include "espalier/grow/seeds/blueprint.h"
+#include "espalier/grow/seeds/branch.h"

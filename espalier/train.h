@@ -1,6 +1,7 @@
 // Training: populations under a controller, PPO, multi-stream networks.
 #pragma once
 
+#include "espalier/ranks/world.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/control/ppo_trainer.h"
 #include "espalier/train/linet/trainer.h"

@@ -3,8 +3,7 @@
 
 #include <cstdio>
 
-#include "espalier/data/cache.h"
-#include "espalier/data/iterator.h"
+#include "espalier/data.h"
 
 using namespace espalier;
 

@@ -1,5 +1,5 @@
 // A kind of seed of one's own: a 1x1 convolution beside the way through, which begins as nothing.
-#include "espalier/grow/seeds/branch.h"
+#include "espalier/grow.h"
 #include "espalier/lanes.h"
 #include "examples/small_job.h"
 

@@ -19,8 +19,9 @@ class Fees final : public policy::RewardRule {
 
 int main() {
   // By its name it is also a choice of --reward, in a program that runs jobs.
-  policy::rewards().add(
-      {.name = "fees", .make = [](const policy::RewardFrame&) { return std::make_unique<Fees>(); }});
+  policy::rewards().add({.name = "fees",
+                         .summary = "accuracy gained, less a fee for each seed",
+                         .make = [](const policy::RewardFrame&) { return std::make_unique<Fees>(); }});
   train::PpoConfig options;
   options.population = small_job();
   options.reward.rule = "fees";

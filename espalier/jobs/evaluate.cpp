@@ -21,8 +21,7 @@
 #include "espalier/jobs/facts/network.h"
 #include "espalier/jobs/facts/precision_name.h"
 #include "espalier/jobs/ppo.h"
-#include "espalier/jobs/saved/policy.h"
-#include "espalier/jobs/saved/recorded_controller.h"
+#include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/scope.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/archive.h"
@@ -37,8 +36,10 @@ namespace espalier::jobs {
 namespace {
 
 constexpr std::string_view kControllersFlag = "--controllers";
+constexpr ControllerFlags kEvaluateFlags{.controller = kControllersFlag, .length = "--episode-length"};
 
 void check_controllers(const EvaluateConfig& options) {
+  train::refuse_own_controller(options, "controllers");
   bool has_policy = false;
   for (const std::string& name : options.controllers) {
     check_controller(name, kControllersFlag);
@@ -52,24 +53,13 @@ void check_controllers(const EvaluateConfig& options) {
   }
 }
 
-// played: what the first policy did, once it has.
+// played: what the first policy did; until it has played, those that follow it are none.
 std::unique_ptr<train::Controller> controller_named(const std::string& name, const EvaluateConfig& options,
                                                     const grow::Population& population,
                                                     const train::Recording* played) {
-  if (const auto recorded = recorded_in(name, kControllersFlag)) {
-    if (recorded->file.empty() && played == nullptr) return nullptr;  // made when the policy has played
-    return recorded_controller(recorded->kind,
-                               played != nullptr ? *played : train::read_recording(recorded->file),
-                               options.population, population,
-                               {.name = fmt::format("{} {}", kControllersFlag, name),
-                                .length_flag = "--episode-length",
-                                .limits = train::growth_limits(options, train::space_of(population))});
-  }
-  const std::optional<std::string> file = policy_file_in(name, kControllersFlag);
-  if (!file) return train::rule_controller(name, options, population);
-  return SavedPolicy(*file).controller(
-      options, population, "--episode-length",
-      options.greedy ? policy::ActingMode::kLikeliest : policy::ActingMode::kSampling);
+  return NamedController(name, kEvaluateFlags)
+      .make(options, population,
+            options.greedy ? policy::ActingMode::kLikeliest : policy::ActingMode::kSampling, played);
 }
 
 void check_keep(const std::string& keep) {
@@ -259,8 +249,7 @@ void check_state(const ComparisonState& state, const EvaluateConfig& options) {
 std::map<std::string, uint32_t> checksums_of(const EvaluateConfig& options) {
   std::map<std::string, uint32_t> files;
   for (const std::string& name : options.controllers) {
-    std::string path = policy_file_in(name, kControllersFlag).value_or("");
-    if (const auto recorded = recorded_in(name, kControllersFlag)) path = recorded->file;
+    const std::string path = controller_file(name, kControllersFlag);
     // One that is not there is refused where it is read.
     if (std::filesystem::is_regular_file(path)) files[path] = crc32c(map_file(path).bytes());
   }
@@ -282,9 +271,9 @@ void check_same_files(const ComparisonState& state, const std::map<std::string, 
 train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace& space) {
   train::JobNeeds needs;
   for (const std::string& name : options.controllers) {
-    if (name != "none") needs.growth = train::growth_limits(options, space);
-    if (const auto file = policy_file_in(name, kControllersFlag))
-      needs.policies.push_back(SavedPolicy(*file).needs(options, space));
+    const train::JobNeeds own = NamedController(name, kEvaluateFlags).needs(options, space);
+    if (own.growth) needs.growth = own.growth;
+    needs.policies.insert(needs.policies.end(), own.policies.begin(), own.policies.end());
   }
   return needs;
 }

@@ -15,9 +15,8 @@
 #include "espalier/jobs/facts/network.h"
 #include "espalier/jobs/facts/output_estimate.h"
 #include "espalier/jobs/facts/precision_name.h"
+#include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/saved/networks.h"
-#include "espalier/jobs/saved/policy.h"
-#include "espalier/jobs/saved/recorded_controller.h"
 #include "espalier/jobs/scope.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/directory.h"
@@ -29,7 +28,7 @@
 namespace espalier::jobs {
 namespace {
 
-constexpr std::string_view kControllerFlag = "--controller";
+constexpr std::string_view kControllerFlag = kPopulationFlags.controller;
 
 nlohmann::ordered_json environment(const train::PopulationConfig& options,
                                    std::span<const train::DeviceStart> starts,
@@ -90,21 +89,11 @@ bool any_seeds(const std::vector<grow::GrownNetwork>& networks) {
       networks, [](const grow::GrownNetwork& network) { return !network.description.seeds.empty(); });
 }
 
-// How epochs are read: as the policy that decides saw them when it learned.
-train::ReadingConfig reading_for(const train::PopulationConfig& options) {
-  const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
-  return file ? train::reading_config(SavedPolicy(*file).environments(options)) : train::ReadingConfig{};
-}
-
-// A recording must be named: no policy has played here.
-void check_recorded(const PopulationJob& job) {
-  const auto recorded = recorded_in(job.population.controller, kControllerFlag);
-  if (!recorded) return;
+void check_decider(const PopulationJob& job) {
   const std::string& name = job.population.controller;
-  if (recorded->file.empty())
-    fail_usage("{} {}: want the recording too: {}:FILE, or {}:RUN with a run of evaluate", kControllerFlag,
-               name, name, name);
-  if (recorded->kind == RecordedName::Kind::kStatic && !job.from.empty())
+  check_only_controller(name, kControllerFlag);
+  const auto recorded = recorded_in(name, kControllerFlag);
+  if (recorded && recorded->kind == RecordedName::Kind::kStatic && !job.from.empty())
     fail_usage("--from {}: the networks of {} {} begin with seeds of their own; leave one of the two out",
                job.from, kControllerFlag, name);
 }
@@ -120,33 +109,18 @@ void check_does_not_grow(const PopulationJob& job, const ranks::World& batch_wor
       batch_world.size());
 }
 
-// Who decides: a controller by rules or from a recording, or a policy, whose state is part of the run's.
+// Who decides. The state of a policy or a replay is part of the run's.
 struct Decider {
   std::unique_ptr<train::Controller> controller;
-  train::PolicyController* policy = nullptr;
-  train::ReplayController* replay = nullptr;
+  train::PolicyController* policy;  // none, where another decides
+  train::ReplayController* replay;  // the same
 
   Decider(const train::PopulationConfig& options, const grow::Population& population) {
-    if (const auto recorded = recorded_in(options.controller, kControllerFlag)) {
-      controller =
-          recorded_controller(recorded->kind, train::read_recording(recorded->file), options, population,
-                              {.name = fmt::format("{} {}", kControllerFlag, options.controller),
-                               .length_flag = "--epochs",
-                               .limits = {}});
-      replay = dynamic_cast<train::ReplayController*>(controller.get());
-      return;
-    }
-    const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
-    if (!file) {
-      controller = train::controller_for(options, population.blueprints());
-      return;
-    }
-    const SavedPolicy saved(*file);
-    auto made =
-        saved.controller(saved.environments(options), population, "--epochs", policy::ActingMode::kSampling);
-    policy = made.get();
-    policy->begin_episode(0);
-    controller = std::move(made);
+    const NamedController named(options.controller, kPopulationFlags);
+    controller = named.make(named.environments(options), population);
+    policy = dynamic_cast<train::PolicyController*>(controller.get());
+    replay = dynamic_cast<train::ReplayController*>(controller.get());
+    if (policy != nullptr) policy->begin_episode(0);
   }
 
   void visit_state(run::StateArchive& archive) const {
@@ -167,12 +141,8 @@ bool has_seeds(const std::string& from) {
 }
 
 train::JobNeeds needs_of(const train::PopulationConfig& options, const train::GrowthSpace& space) {
-  const std::optional<std::string> file = policy_file_in(options.controller, kControllerFlag);
-  if (!file) return train::needs_of(options);
-  const SavedPolicy policy(*file);
-  const train::EnvironmentConfig environments = policy.environments(options);
-  return {.growth = train::growth_limits(environments, space),
-          .policies = {policy.needs(environments, space)}};
+  const NamedController named(options.controller, kPopulationFlags);
+  return named.needs(named.environments(options), space);
 }
 
 train::LaneScore PopulationResult::mean() const {
@@ -197,8 +167,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   train::PopulationConfig own = options;
   own.batch = train::part_of_batch(options.batch, batch_world);
   const PopulationEvents events = world.leads() ? told : PopulationEvents{};
-  check_controller(options.controller, kControllerFlag);
-  check_recorded(job);
+  check_decider(job);
   check_does_not_grow(job, batch_world);
   run::Run run(job.run, job.name, job.recorded, events.run, world);
   const std::vector<DeviceName> devices = train::devices_of(options);
@@ -221,8 +190,9 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   const data::ResidentDataset& dataset = *starts.front().dataset;
   check_can_decide(dataset, options.controller);
   const bool is_validated = dataset.validation.num_samples() > 0;
-  train::PopulationTrainer environments(options, std::move(shards), dataset.device,
-                                        train::OnFailure::kRollBack, reading_for(options), lane_world);
+  train::PopulationTrainer environments(
+      options, std::move(shards), dataset.device, train::OnFailure::kRollBack,
+      NamedController(options.controller, kPopulationFlags).reading(options), lane_world);
   const Decider decider(options, environments.population(0));
   if (!first_ones.empty()) environments.begin_as(first_ones);
   if (!run.is_resumed()) environments.begin_with(decider.controller->first_states(0));

@@ -109,6 +109,7 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
   train::PpoConfig options = job.ppo;
   options.population = train::placed(options.population, world);
   const PpoEvents events = world.leads() ? told : PpoEvents{};
+  train::refuse_own_controller(options, "controller");
   check_files(job);
   run::RunConfig run_config = job.run;
   if (begins_with_policy(job)) run_config.resume.clear();

@@ -25,6 +25,20 @@ class Names(Case):
         self.assertEqual(self.config("train", "ppo", "--envs", "3", "--lanes", "5", "--envs", "4")["lanes"], 4)
         self.assert_refused(["train", "ppo", "--amp", "--precision", "fp16"], "--amp and --precision", "leave one")
 
+    def test_of_esper_lite_are_taken_by_predict_and_benchmarks(self):
+        machine = {"device": "cpu", "precision": "fp16"}
+        batch, lanes = {"batch": 7}, {"lanes": 3}
+        jobs = {"predict": machine | batch, "bench all": machine, "bench scaling": machine, "bench layout": machine | batch,
+                "bench linet": machine | batch, "bench gather": {"device": "cpu"} | batch | lanes,
+                "bench population": machine | batch | lanes, "bench growing": machine | batch | lanes}
+        flags = {"device": ["--devices", "cpu"], "precision": ["--amp-dtype", "float16"], "batch": ["--batch-per-env", "7"],
+                 "lanes": ["--envs", "3"]}
+        for job, wanted in jobs.items():
+            config = self.config(*job.split(), *(word for name in wanted for word in flags[name]))
+            self.assertEqual({name: config[name] for name in wanted}, wanted, job)
+            if "precision" in wanted:
+                self.assertEqual(self.config(*job.split(), "--amp")["precision"], "auto", job)
+
     def test_every_job_has_the_same_for_one_idea(self):
         texts = {job: self.run_well(*job.split(), "--help") for job in
                  ("train host", "train population", "train linet", "train ppo", "evaluate", "profile ppo")}

@@ -66,12 +66,35 @@ class Profile(unittest.TestCase):
         bare = self.profile("ppo", "--controller", "none").stdout
         self.assertIn("no seed stood in these steps", bare)
 
+    def job(self, *arguments):
+        result = subprocess.run([PROGRAM, *arguments, "--no-tui"], text=True, capture_output=True, timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_looks_at_networks_under_what_earlier_jobs_left(self):
+        """A saved policy, and a recording that is replayed or whose seeds networks begin with."""
+        self.job("train", "ppo", *JOBS["ppo"], *SMALL, "--rounds", "1", "--run-dir", self.folder / "ppo")
+        self.job("evaluate", *JOBS["population"], *SMALL, "--controllers", "random", "--episodes", "1", "--episode-length", "12",
+                 "--run-dir", self.folder / "evaluate")
+        recording = self.folder / "evaluate/recordings/1_random.jsonl"
+        header, *networks = map(json.loads, recording.read_text().splitlines())
+        for network in networks:
+            network["seeds"] = [{"slot": header["slots"][0], "blueprint": "norm", "operator": "ADD", "amplitude": 1.0}]
+        recording.write_text("".join(json.dumps(line) + "\n" for line in (header, *networks)))
+        for controller in (f"ppo:{self.folder / 'ppo'}", f"replay:{recording}", f"static:{recording}"):
+            with self.subTest(controller):
+                result = self.profile("population", "--epochs", "12", "--controller", controller, "--sync")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertRegex(result.stdout, r"(?m)^(seeds in these steps: |no seed stood in these steps)")
+                if controller.startswith("static"):
+                    self.assertIn("FOSSILIZED 2", result.stdout)
+
     def test_refuses_what_it_does_not_look_at(self):
         result = self.profile("population", "--devices", "cpu,cpu")
         self.assertEqual(result.returncode, 2)
         self.assertIn("--devices cpu,cpu", result.stderr)
         for job, *flag in (("population", "--from", "runs/grown"), ("ppo", "--save", "policy.safetensors"),
-                           ("ppo", "--reward-ab", "a.json,b.json"), ("linet", "--resume", "runs/one"), ("host", "--resume", "runs/one")):
+                           ("ppo", "--reward-ab", "a.json,b.json"), ("linet", "--resume", "runs/one"), ("host", "--resume", "runs/one"),
+                           ("population", "--controller", "static"), ("population", "--controller", "ppo")):
             with self.subTest(" ".join((job, *flag))):
                 command = [PROGRAM, "profile", job, *flag]
                 result = subprocess.run(command, text=True, capture_output=True, timeout=60, cwd=self.folder)

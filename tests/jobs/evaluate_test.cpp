@@ -358,6 +358,9 @@ TEST(Evaluate, RefusesNamesThatAreNoneAndFilesThatAreNoPolicies) {
   EXPECT_ERROR(scores_of(options), UsageError, "--controllers", "'clever'", "heuristic");
   options.controllers = {"ppo:nowhere.safetensors"};
   EXPECT_ERROR(scores_of(options), Error, "nowhere.safetensors");
+  options.controllers = {"none"};
+  options.population.controller = "random";
+  EXPECT_ERROR(scores_of(options), UsageError, "population.controller 'random'", "`controllers`");
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ PopulationConfig small_population(const std::string& device) {
 EnvironmentConfig small_environments(const std::string& device) {
   EnvironmentConfig options;
   options.population = small_population(device);
+  options.population.controller = "none";  // one for all episodes is named beside it
   options.population.epochs = 5;
   options.population.batch = 9;
   options.population.plan = data::PlanKind::kSplit;

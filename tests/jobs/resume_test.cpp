@@ -78,6 +78,7 @@ LinetConfig espalier_linet_job() {
 PpoConfig small_ppo_job() {
   PpoConfig options;
   options.population = small_population_job();
+  options.population.controller = "none";  // one for all episodes is named beside it
   options.population.lanes = 4;
   options.population.epochs = 5;
   options.population.batch = 7;

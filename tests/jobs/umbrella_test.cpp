@@ -7,6 +7,8 @@
 #include "espalier/lanes.h"
 #include "espalier/linet.h"
 #include "espalier/policy.h"
+#include "espalier/ranks.h"
+#include "espalier/run.h"
 #include "espalier/train.h"
 
 namespace espalier {
@@ -17,6 +19,8 @@ TEST(UmbrellaHeaders, NameWhatAProgramBeginsWith) {
   EXPECT_GT(train::PopulationConfig{}.batch, 0);
   EXPECT_FALSE(grow::hosts().names().empty());
   EXPECT_FALSE(policy::rewards().names().empty());
+  EXPECT_EQ(ranks::World::alone().size(), 1);
+  EXPECT_EQ(run::RunConfig{}.restart, run::Restart::kAuto);
 }
 
 }  // namespace

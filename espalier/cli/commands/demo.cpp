@@ -18,7 +18,7 @@ struct DemoFlags {
 
   template <class Visitor>
   void visit(Visitor&& v) {
-    v({.name = "seed", .help = "of weights, the order of samples and their augmentation"},
+    v({.name = "seed", .help = "seed of weights, the order of samples and their augmentation"},
       all.evaluate.population.seed);
     visit_devices(v, all.evaluate.population.devices);
     visit_folder(v, all.run);

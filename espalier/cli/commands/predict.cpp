@@ -12,6 +12,7 @@
 #include "espalier/cli/flags/source.h"
 #include "espalier/core/error.h"
 #include "espalier/core/files/atomic.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/jobs/predict.h"
 
 namespace espalier::cli {
@@ -48,14 +49,9 @@ struct PredictFlags {
     data({.name = "split", .help = "which split of data that has them"},
          one_of(config.split,
                 {{"test", jobs::PredictedSplit::kTest}, {"train", jobs::PredictedSplit::kTrain}}));
-    data({.name = "batch", .help = "images at a time", .low = 1, .high = 1 << 20}, config.batch);
-    auto machine = in_group(v, kMachineFlags);
-    machine({.name = "device",
-             .help = "where to predict: cpu, cuda, cuda:N, or auto: a GPU where there is one",
-             .placeholder = "DEVICE"},
-            device_member(config.device));
-    machine({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
-            one_of(config.precision, train::precision_names()));
+    data(batch_option("images at a time"), config.batch);
+    visit_device(v, config.device, "where to predict: cpu, cuda, cuda:N, or auto: a GPU where there is one");
+    visit_precision(v, config.precision);
   }
 };
 

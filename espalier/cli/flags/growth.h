@@ -7,6 +7,7 @@
 #include "espalier/cli/flags/machine.h"
 #include "espalier/cli/flags/training.h"
 #include "espalier/core/options.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/grow/host/registry.h"
 #include "espalier/train/control/ppo_config.h"
 #include "espalier/train/population/config.h"
@@ -18,12 +19,7 @@ inline constexpr std::string_view kGrowthFlags = "Growth";
 template <class Visitor>
 void visit_networks(Visitor&& visitor, train::PopulationConfig& population) {
   auto v = in_group(visitor, "Networks");
-  v({.name = "lanes",
-     .help = "networks that are trained at once",
-     .low = 1,
-     .high = 4096,
-     .aliases = {{.name = "envs"}}},
-    population.lanes);
+  v(lanes_option("networks that are trained at once"), population.lanes);
   v({.name = "host", .help = "the network that every lane begins as", .choices = grow::hosts().names()},
     population.host);
   v({.name = "plan",
@@ -77,7 +73,7 @@ void visit_gates(Visitor&& visitor, train::PopulationConfig& population) {
      .high = 1e9},
     population.gates.min_gradient_norm);
   v({.name = "gate-largest-norm",
-     .help = "and the largest of one that has not exploded",
+     .help = "largest gradient norm of a seed that has not exploded (G2, G5)",
      .low = 0,
      .high = 1e30},
     population.gates.max_gradient_norm);

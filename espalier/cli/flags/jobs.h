@@ -42,12 +42,9 @@ struct HostFlags {
     visit_epochs(v, population);
     visit_batches(v, population);
     visit_optimizer(v, population);
-    auto training = in_group(v, kTrainingFlags);
-    training(
-        {.name = "sync-norm",
-         .help = "with several ranks, take the statistics of batch norms over the whole batch instead of "
-                 "each rank's part"},
-        population.sync_norm);
+    visit_sync_norm(v, kTrainingFlags, population.sync_norm,
+                    "with several ranks, take the statistics of batch norms over the whole batch instead "
+                    "of each rank's part");
     visit_governor(v, population.governor);
     visit_device(v, device);
     visit_machine(v, population);
@@ -60,6 +57,9 @@ struct HostFlags {
 
 // "who decides, ...: none, random, heuristic, or ppo:FILE ...", from the registry of controllers.
 std::string_view controller_help();
+
+// "whom to compare: none, random, heuristic, ppo:FILE ...", from the same.
+std::string_view controllers_help();
 
 // train population.
 struct PopulationFlags {
@@ -186,16 +186,12 @@ struct EvaluateFlags {
   template <class Visitor>
   void visit(Visitor&& v) {
     auto compared = in_group(v, "Comparison");
-    compared(
-        {.name = "controllers",
-         .help =
-             "whom to compare: none, random, heuristic, ppo:FILE for a policy that train ppo saved, or "
-             "ppo:RUN "
-             "for that of a run; static: what the first policy grew, from the first step on; replay: what it "
-             "did, in other networks (static:FILE, replay:FILE: what a recording says)",
-         .placeholder = "LIST"},
-        names_in(evaluate.controllers, "--controllers"));
-    compared({.name = "episodes", .help = "of all environments, for each controller", .low = 1, .high = 1e6},
+    compared({.name = "controllers", .help = controllers_help(), .placeholder = "LIST"},
+             names_in(evaluate.controllers, "--controllers"));
+    compared({.name = "episodes",
+              .help = "episodes of all environments, for each controller",
+              .low = 1,
+              .high = 1e6},
              evaluate.episodes);
     compared({.name = "greedy", .help = "a policy takes the likeliest choices instead of drawing"},
              evaluate.greedy);

@@ -8,12 +8,14 @@
 
 namespace espalier::cli {
 
+inline constexpr std::string_view kNetworkFlags = "Network";
+
 // Numbers of at least 0 with commas between.
 TextMember factors_member(std::vector<double>& member, std::string flag);
 
 template <class Visitor>
 void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
-  auto v = in_group(visitor, "Network");
+  auto v = in_group(visitor, kNetworkFlags);
   v({.name = "model", .help = "the residual network that every stream is", .choices = linet::linet_presets()},
     linet.model);
   v({.name = "linet-rules",
@@ -36,18 +38,14 @@ void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
     linet.weights);
   v({.name = "optimizer", .help = "how weights move"},
     one_of(linet.optimizer, {{"adamw", train::OptimizerKind::kAdamW}, {"sgd", train::OptimizerKind::kSgd}}));
-  v({.name = "learning-rate", .help = "its peak", .low = 0, .high = 100}, linet.learning_rate);
+  visit_learning_rate(visitor, kNetworkFlags, linet.learning_rate);
   v({.name = "rates",
-     .help = "what it is multiplied with for every stream, then for the integrated path: 1,0.5,0.5,1",
+     .help = "what the learning rate is multiplied with for every stream, then for the integrated path: "
+             "1,0.5,0.5,1",
      .placeholder = "FACTORS"},
     factors_member(linet.rates, "--rates"));
-  visit_schedule(visitor, "Network", linet.schedule, linet.warm_up);
-  v({.name = "momentum", .help = "of SGD, Nesterov's; 0: none", .low = 0, .high = 1}, linet.momentum);
-  v({.name = "weight-decay", .help = "of either optimiser", .low = 0, .high = 1}, linet.weight_decay);
-  v({.name = "label-smoothing", .help = "weight of a label spread over all classes", .low = 0, .high = 1},
-    linet.label_smoothing);
-  v({.name = "clip", .help = "largest gradient norm of the network; 0: any", .low = 0, .high = 1e9},
-    linet.clip);
+  visit_schedule(visitor, kNetworkFlags, linet.schedule, linet.warm_up);
+  visit_gradients(visitor, kNetworkFlags, linet, "largest gradient norm of the network; 0: any");
   v({.name = "dropout", .help = "share of the pooled features left out", .low = 0, .high = 0.99},
     linet.dropout);
   v({.name = "modality-dropout",
@@ -91,10 +89,9 @@ void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
      .low = 0,
      .high = 1e6},
     linet.stream_patience);
-  v({.name = "sync-norm",
-     .help = "with several ranks, take batch statistics (those of norms and of --balance) over the whole "
-             "batch instead of each rank's part"},
-    linet.sync_norm);
+  visit_sync_norm(visitor, kNetworkFlags, linet.sync_norm,
+                  "with several ranks, take batch statistics (those of norms and of --balance) over the "
+                  "whole batch instead of each rank's part");
   v({.name = "monitor", .help = "train a head on every stream, to see what it knows by itself"},
     linet.monitor);
 }

@@ -6,6 +6,7 @@
 
 #include "espalier/core/machine/device_name.h"
 #include "espalier/core/options.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/train/job_config.h"
 
 namespace espalier::cli {
@@ -19,13 +20,11 @@ TextMember devices_member(std::vector<DeviceName>& member);
 
 // A job on one device.
 template <class Visitor>
-void visit_device(Visitor&& visitor, std::optional<DeviceName>& device) {
+void visit_device(
+    Visitor&& visitor, std::optional<DeviceName>& device,
+    std::string_view help = "where to train: cpu, cuda, cuda:N, or auto: a GPU where there is one") {
   auto v = in_group(visitor, kMachineFlags);
-  v({.name = "device",
-     .help = "where to train: cpu, cuda, cuda:N, or auto: a GPU where there is one",
-     .placeholder = "DEVICE",
-     .aliases = {{.name = "devices"}}},
-    device_member(device));
+  v(device_option(help), device_member(device));
 }
 
 // A job on several.
@@ -40,13 +39,16 @@ void visit_devices(Visitor&& visitor, std::vector<DeviceName>& devices) {
 }
 
 template <class Visitor>
-void visit_machine(Visitor&& visitor, train::JobConfig& job) {
+void visit_precision(Visitor&& visitor, train::Precision& precision) {
   auto v = in_group(visitor, kMachineFlags);
-  v({.name = "precision",
-     .help = "what is computed in; weights stay fp32; auto: bf16 on a GPU, fp32 on the CPU",
-     .aliases = {{.name = "amp", .value = "auto"},
-                 {.name = "amp-dtype", .values = {{"bfloat16", "bf16"}, {"float16", "fp16"}}}}},
-    one_of(job.precision, train::precision_names()));
+  v(precision_option("what is computed in; weights stay fp32; auto: bf16 on a GPU, fp32 on the CPU"),
+    one_of(precision, train::precision_names()));
+}
+
+template <class Visitor>
+void visit_machine(Visitor&& visitor, train::JobConfig& job) {
+  visit_precision(visitor, job.precision);
+  auto v = in_group(visitor, kMachineFlags);
   v({.name = "threads",
      .help = "threads of an operator on the CPU; 0: as torch chooses, one per core or OMP_NUM_THREADS",
      .low = 0,

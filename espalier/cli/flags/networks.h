@@ -20,7 +20,8 @@ void visit_lane(Visitor&& v, jobs::LaneChoice& lane, std::string_view help) {
 template <class Visitor>
 void visit_checkpoint(Visitor&& v, jobs::CheckpointChoice& checkpoint) {
   using jobs::CheckpointChoice;
-  v({.name = "checkpoint", .help = "of a run: the newest, or the one with the best mean validation accuracy"},
+  v({.name = "checkpoint",
+     .help = "which checkpoint of a run: the newest, or the one with the best mean validation accuracy"},
     one_of(checkpoint, {{"newest", CheckpointChoice::kNewest}, {"best", CheckpointChoice::kBest}}));
 }
 

@@ -1,6 +1,8 @@
 // Flags of a policy: what it is and how it learns, and what decisions are worth.
 #pragma once
 
+#include <string_view>
+
 #include "espalier/core/options.h"
 #include "espalier/train/control/ppo_config.h"
 
@@ -14,20 +16,35 @@ void visit_policy(Visitor&& visitor, train::PolicyConfig& policy) {
   v({.name = "hidden-size", .help = "width of the policy's LSTM", .low = 1, .high = 1 << 16},
     policy.hidden_size);
   v({.name = "gamma", .help = "discount of a step", .low = 0, .high = 1}, policy.gamma);
-  v({.name = "gae-lambda", .help = "of generalised advantage estimation", .low = 0, .high = 1},
+  v({.name = "gae-lambda", .help = "lambda of generalised advantage estimation", .low = 0, .high = 1},
     policy.gae_lambda);
   v({.name = "policy-rate", .help = "learning rate of the policy (Adam)", .low = 0, .high = 1},
     policy.policy_rate);
-  v({.name = "clip-ratio", .help = "PPO's, of every head's ratio", .low = 0, .high = 1}, policy.clip_ratio);
+  v({.name = "clip-ratio",
+     .help = "range around 1 that PPO clips every head's ratio to",
+     .low = 0,
+     .high = 1},
+    policy.clip_ratio);
   v({.name = "op-entropy",
      .help = "weight of the op's entropy in the first round: with less of it, waiting is soon all it does",
      .low = 0,
      .high = 10},
     policy.op_entropy_first);
-  v({.name = "op-entropy-last", .help = "and in the last; in between along a line", .low = 0, .high = 10},
+  v({.name = "op-entropy-last",
+     .help = "weight of the op's entropy in the last round; in between along a line",
+     .low = 0,
+     .high = 10},
     policy.op_entropy_last);
-  v({.name = "entropy", .help = "the same of every other head", .low = 0, .high = 10}, policy.entropy_first);
-  v({.name = "entropy-last", .help = "and in the last", .low = 0, .high = 10}, policy.entropy_last);
+  v({.name = "entropy",
+     .help = "weight of every other head's entropy in the first round",
+     .low = 0,
+     .high = 10},
+    policy.entropy_first);
+  v({.name = "entropy-last",
+     .help = "weight of every other head's entropy in the last round",
+     .low = 0,
+     .high = 10},
+    policy.entropy_last);
   v({.name = "target-kl", .help = "an update ends where the policy moved further", .low = 0, .high = 1e9},
     policy.target_kl);
   v({.name = "update-epochs", .help = "passes over a round in an update", .low = 1, .high = 1000},
@@ -36,17 +53,16 @@ void visit_policy(Visitor&& visitor, train::PolicyConfig& policy) {
     policy.minibatches);
 }
 
+// "shaped: every step by ...; sparse: ...", from the registry of rewards.
+std::string_view reward_help();
+
 // What decisions are worth, whoever makes them.
 template <class Visitor>
 void visit_reward(Visitor&& visitor, policy::RewardConfig& reward) {
   auto v = in_group(visitor, "Reward");
   policy::RewardWeights& weights = reward.weights;
   constexpr double kMost = 1e6;
-  v({.name = "reward",
-     .help = "shaped: every step by what it changed, and the end; sparse: the end alone; contribution: every "
-             "seed by what it contributes, step by step; escrow: the same, taken back where it does not last",
-     .choices = policy::rewards().names()},
-    reward.rule);
+  v({.name = "reward", .help = reward_help(), .choices = policy::rewards().names()}, reward.rule);
   v({.name = "reward-accuracy",
      .help = "shaped: for each point of validation accuracy gained",
      .low = 0,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "espalier/core/options.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/train/population/config.h"
 
 namespace espalier::cli {
@@ -75,17 +76,43 @@ void visit_schedule(Visitor&& visitor, std::string_view group, train::RateCurve&
 template <class Visitor>
 void visit_batches(Visitor&& visitor, train::JobConfig& job) {
   auto v = in_group(visitor, kTrainingFlags);
-  v({.name = "batch",
-     .help = "samples per network and step",
-     .low = 1,
-     .high = 1 << 20,
-     .aliases = {{.name = "batch-per-env"}}},
-    job.batch);
+  v(batch_option("samples per network and step"), job.batch);
   v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024},
     job.crop_pad);
   v({.name = "flip", .help = "mirror half of the samples"}, job.flip);
-  v({.name = "seed", .help = "of weights, the order of samples, their augmentation, and random decisions"},
+  v({.name = "seed",
+     .help = "seed of weights, the order of samples, their augmentation, and random decisions"},
     job.seed);
+}
+
+template <class Visitor>
+void visit_learning_rate(Visitor&& visitor, std::string_view group, double& learning_rate) {
+  auto v = in_group(visitor, group);
+  v({.name = "learning-rate",
+     .help = "peak of the learning rate; --schedule and --warm-up say how it moves",
+     .low = 0,
+     .high = 100},
+    learning_rate);
+}
+
+// What gradients are worth to weights, and to which loss. Config: of whatever is trained; clip_help: whose
+// gradients are clipped.
+template <class Visitor, class Config>
+void visit_gradients(Visitor&& visitor, std::string_view group, Config& config, std::string_view clip_help) {
+  auto v = in_group(visitor, group);
+  v({.name = "momentum", .help = "Nesterov momentum of SGD; 0: none", .low = 0, .high = 1}, config.momentum);
+  v({.name = "weight-decay", .help = "weight decay of the optimiser", .low = 0, .high = 1},
+    config.weight_decay);
+  v({.name = "label-smoothing", .help = "weight of a label spread over all classes", .low = 0, .high = 1},
+    config.label_smoothing);
+  v({.name = "clip", .help = clip_help, .low = 0, .high = 1e9}, config.clip);
+}
+
+// One network that ranks train together. help: which statistics.
+template <class Visitor>
+void visit_sync_norm(Visitor&& visitor, std::string_view group, bool& sync_norm, std::string_view help) {
+  auto v = in_group(visitor, group);
+  v({.name = "sync-norm", .help = help}, sync_norm);
 }
 
 // Hosts and what grows on them.
@@ -93,21 +120,10 @@ template <class Visitor>
 void visit_optimizer(Visitor&& visitor, train::PopulationConfig& population) {
   auto v = in_group(visitor, kTrainingFlags);
   v({.name = "field", .help = "the field to train on, where the data has several"}, population.field);
-  v({.name = "learning-rate",
-     .help = "its peak; --schedule and --warm-up say how it moves",
-     .low = 0,
-     .high = 100},
-    population.learning_rate);
+  visit_learning_rate(visitor, kTrainingFlags, population.learning_rate);
   visit_schedule(visitor, kTrainingFlags, population.schedule, population.warm_up);
-  v({.name = "momentum", .help = "of SGD, Nesterov's; 0: none", .low = 0, .high = 1}, population.momentum);
-  v({.name = "weight-decay", .help = "of SGD", .low = 0, .high = 1}, population.weight_decay);
-  v({.name = "label-smoothing", .help = "weight of a label spread over all classes", .low = 0, .high = 1},
-    population.label_smoothing);
-  v({.name = "clip",
-     .help = "largest gradient norm of a network's host, and of each of its seeds; 0: any",
-     .low = 0,
-     .high = 1e9},
-    population.clip);
+  visit_gradients(visitor, kTrainingFlags, population,
+                  "largest gradient norm of a network's host, and of each of its seeds; 0: any");
 }
 
 // What counts as a collapse of a network whose numbers are finite.
@@ -123,7 +139,8 @@ void visit_governor(Visitor&& visitor, train::GovernorConfig& governor) {
      .high = 1e6},
     governor.ratio);
   v({.name = "governor-spread",
-     .help = "and by more than so many times its usual change from step to step",
+     .help =
+         "a loss has jumped only when it is also higher by so many times its usual change from step to step",
      .low = 0,
      .high = 1e6},
     governor.spread);

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/utf8.h"
 #include "espalier/jobs/ppo.h"
-#include "espalier/jobs/saved/recorded_controller.h"
 #include "espalier/run/earlier.h"
 #include "espalier/train/control/policy_file.h"
 #include "espalier/train/control/policy_terms_of.h"
@@ -44,13 +42,6 @@ std::optional<std::string> policy_file_in(std::string_view controller, std::stri
     fail_usage("{} {}: {}, which has no policy: want the file of one, or a run of train ppo", flag,
                controller, run::kind_text(job));
   return (fs::path(given) / kPolicyFile).string();
-}
-
-void check_controller(const std::string& name, std::string_view flag) {
-  const std::vector<std::string_view> names = train::controllers().names();
-  if (!policy_file_in(name, flag) && !recorded_in(name, flag) && std::ranges::count(names, name) == 0)
-    fail_usage("{}: want {}, static:FILE, replay:FILE or ppo:FILE, got '{}'", flag, fmt::join(names, ", "),
-               name);
 }
 
 SavedPolicy::SavedPolicy(const std::string& path)

@@ -22,10 +22,6 @@ namespace espalier::jobs {
 // what names the controller, "--controllers".
 std::optional<std::string> policy_file_in(std::string_view controller, std::string_view flag);
 
-// Refuses a controller that is neither one of train::controllers(), nor a policy's, nor a recording's
-// (recorded_controller.h).
-void check_controller(const std::string& name, std::string_view flag);
-
 class SavedPolicy {
  public:
   explicit SavedPolicy(const std::string& path);

@@ -25,10 +25,12 @@ std::unique_ptr<RewardRule> make(const RewardFrame& frame) {
 }  // namespace
 
 Registry<RewardKind>& rewards() {
-  static Registry<RewardKind> rewards("reward", {{"shaped", make<RewardMode::kShaped>},
-                                                 {"sparse", make<RewardMode::kSparse>},
-                                                 {"contribution", make<RewardMode::kContribution>},
-                                                 {"escrow", make<RewardMode::kEscrow>}});
+  static Registry<RewardKind> rewards(
+      "reward",
+      {{"shaped", "every step by what it changed, and the end", make<RewardMode::kShaped>},
+       {"sparse", "the end alone", make<RewardMode::kSparse>},
+       {"contribution", "every seed by what it contributes, step by step", make<RewardMode::kContribution>},
+       {"escrow", "contributions too, taken back where they do not last", make<RewardMode::kEscrow>}});
   return rewards;
 }
 

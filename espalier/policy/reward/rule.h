@@ -66,6 +66,7 @@ struct RewardFrame {
 // (examples/own_reward.cpp).
 struct RewardKind {
   std::string name;
+  std::string summary = {};  // for --help: what it pays for, in a few words
   std::function<std::unique_ptr<RewardRule>(const RewardFrame&)> make;
 };
 Registry<RewardKind>& rewards();

@@ -31,6 +31,15 @@ std::vector<bool> enabled_slots(const EnvironmentConfig& options, const GrowthSp
 
 }  // namespace
 
+void refuse_own_controller(const EnvironmentConfig& options, std::string_view member) {
+  const std::string& own = options.population.controller;
+  if (own != "none")
+    fail_usage(
+        "population.controller '{}': a job of episodes asks the one that `{}` names; name it there, and "
+        "leave this none",
+        own, member);
+}
+
 at::Device policy_device_of(const EnvironmentConfig& options) {
   return planned_device(options.policy_device ? *options.policy_device
                                               : devices_of(options.population).front());

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "espalier/core/machine/device_name.h"
@@ -38,7 +39,9 @@ struct PolicyConfig {
 
 // What lives through episodes, and where.
 struct EnvironmentConfig {
-  PopulationConfig population;              // lanes: the environments; epochs: steps of an episode
+  // lanes: the environments; epochs: steps of an episode; controller: stays none, since who decides is named
+  // beside the environments.
+  PopulationConfig population;
   std::optional<DeviceName> policy_device;  // where controllers act; none: the first of the devices
   std::vector<std::string> slots;           // where seeds may be planted; empty: everywhere
   int64_t max_seeds = 3;                    // that a network may hold at once
@@ -60,6 +63,9 @@ struct PpoConfig : EnvironmentConfig {
 
   PpoConfig() { population.time_every = 1; }
 };
+
+// Refuses a controller of the population's own, which nobody would ask. member: what names who decides.
+void refuse_own_controller(const EnvironmentConfig& options, std::string_view member);
 
 // Where controllers act, on this machine or not.
 at::Device policy_device_of(const EnvironmentConfig& options);

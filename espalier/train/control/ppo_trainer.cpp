@@ -23,6 +23,11 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
+const PpoConfig& checked(const PpoConfig& options) {
+  refuse_own_controller(options, "controller");
+  return options;
+}
+
 PopulationConfig as_timed(const PpoConfig& options) {
   PopulationConfig population = options.population;
   if (!options.timing) population.time_every = 0;
@@ -95,7 +100,7 @@ EpisodeRecord play_episode(PopulationTrainer& environments, Controller& controll
 }
 
 PpoTrainer::PpoTrainer(const PpoConfig& options, std::vector<ShardSetup> shards, ranks::World& world)
-    : options_(options),
+    : options_(checked(options)),
       environments_(as_timed(options), std::move(shards), policy_device_of(options), OnFailure::kRetire,
                     reading_config(options, options.policy.gamma), world) {
   if (options.controller == "ppo") {

@@ -161,6 +161,13 @@ TEST(PpoTrainer, RefusesToSaveOrResumeWhatDoesNotLearn) {
   EXPECT_ERROR(trainer.resume("anywhere"), UsageError, "--resume", "heuristic");
 }
 
+TEST(PpoTrainer, RefusesAControllerThatNobodyWouldAsk) {
+  PpoConfig options = small_ppo(2);
+  options.population.controller = "heuristic";
+  EXPECT_ERROR(PpoTrainer(options, small_shards(options)), UsageError, "population.controller 'heuristic'",
+               "`controller`");
+}
+
 TEST(PpoTrainer, TimesTheStepsThatItIsToldTo) {
   PpoConfig options = small_ppo(2);
   options.population.time_every = 4;

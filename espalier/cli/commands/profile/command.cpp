@@ -12,6 +12,7 @@
 #include "espalier/core/error.h"
 #include "espalier/data/cache.h"
 #include "espalier/jobs/ppo.h"
+#include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/scope.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/linet/trainer.h"
@@ -34,7 +35,7 @@ struct ProfileFlags {
 
   template <class Visitor>
   void visit(Visitor&& v) {
-    v({.name = "steps", .help = "to look at, after some that warm up", .low = 1, .high = 1000}, steps);
+    v({.name = "steps", .help = "steps to look at, after some that warm up", .low = 1, .high = 1000}, steps);
     v({.name = "layout", .help = "only which ops ran on which layouts, and every conversion between them"},
       layout);
     v({.name = "sync", .help = "only where the host waits for the device"}, sync);
@@ -177,6 +178,7 @@ int profile_population(const ProfileOptions<PopulationFlags>& options, Context& 
   refuse_unused("--resume", options.run.resume);
   const std::filesystem::path folder = folder_of(options.run.run_dir, "population");
   train::PopulationConfig job = options.population;
+  jobs::check_only_controller(job.controller, jobs::kPopulationFlags.controller);
   if (job.controller == "none") return profile_batches(job, options.flags, folder, context);
   job.epochs = episode_for(job.epochs, options.flags);
   const jobs::JobScope scope(job, train::torch_devices_of(job));
@@ -184,8 +186,10 @@ int profile_population(const ProfileOptions<PopulationFlags>& options, Context& 
   for (const DeviceName& device : train::devices_of(job))
     shards.push_back(train::shard_on(device, job, context.progress()));
   const c10::Device acting = shards.front().dataset->device;
-  train::PopulationTrainer environments(job, std::move(shards), acting, train::OnFailure::kRollBack);
-  const auto controller = train::controller_for(job, environments.population(0).blueprints());
+  const jobs::NamedController named(job.controller, jobs::kPopulationFlags);
+  train::PopulationTrainer environments(job, std::move(shards), acting, train::OnFailure::kRollBack,
+                                        named.reading(job));
+  const auto controller = named.make(named.environments(job), environments.population(0));
   RehearsedEpisode episode(environments, *controller);
   return print_profile(steps_of(environments, episode, options.flags.steps, text_of(job)), options.flags,
                        folder);

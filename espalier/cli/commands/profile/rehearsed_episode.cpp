@@ -9,6 +9,7 @@ namespace espalier::cli {
 void RehearsedEpisode::begin() {
   environments_.begin_episode(0);
   controller_.begin_episode(0);
+  environments_.begin_with(controller_.first_states(0));
   seeds_ = {};
   num_planted_ = 0;
 }

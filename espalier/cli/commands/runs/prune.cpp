@@ -35,7 +35,7 @@ struct PruneOptions {
     v({.name = "dir", .help = "the folder that holds the runs", .placeholder = "DIR"}, dir);
     v({.name = "keep", .help = "how many of the newest runs are left alone", .low = 0, .high = 1e6}, keep);
     v({.name = "days",
-       .help = "and runs that were written to in the last so many days; 0: none",
+       .help = "runs that were written to in the last so many days are left alone too; 0: none",
        .low = 0,
        .high = 36500},  // a century: its nanoseconds still fit
       days);

@@ -1,0 +1,31 @@
+// Options that jobs and benchmarks have in common: one idea has one name, and the same other names, wherever
+// it is an option (docs/flags.md).
+#pragma once
+
+#include <string_view>
+
+#include "espalier/core/options.h"
+
+namespace espalier {
+
+inline OptionInfo lanes_option(std::string_view help, double low = 1, double high = 4096) {
+  return {.name = "lanes", .help = help, .low = low, .high = high, .aliases = {{.name = "envs"}}};
+}
+
+inline OptionInfo batch_option(std::string_view help, double high = 1 << 20) {
+  return {.name = "batch", .help = help, .low = 1, .high = high, .aliases = {{.name = "batch-per-env"}}};
+}
+
+// Jobs of several devices have --devices instead (cli/flags/machine.h).
+inline OptionInfo device_option(std::string_view help) {
+  return {.name = "device", .help = help, .placeholder = "DEVICE", .aliases = {{.name = "devices"}}};
+}
+
+inline OptionInfo precision_option(std::string_view help) {
+  return {.name = "precision",
+          .help = help,
+          .aliases = {{.name = "amp", .value = "auto"},
+                      {.name = "amp-dtype", .values = {{"bfloat16", "bf16"}, {"float16", "fp16"}}}}};
+}
+
+}  // namespace espalier

@@ -1,0 +1,4 @@
+// Several processes on one job.
+#pragma once
+
+#include "espalier/ranks/world.h"
