@@ -37,10 +37,7 @@ struct GrowingBenchOptions {
        .low = 0,
        .high = 1 << 20},
       seeds);
-    v({.name = "steps",
-       .help = "steps of the epoch that is timed as a whole",
-       .low = 1,
-       .high = 1 << 20},
+    v({.name = "steps", .help = "steps of the epoch that is timed as a whole", .low = 1, .high = 1 << 20},
       steps);
     v({.name = "validation", .help = "samples that are scored", .low = 1, .high = 49000}, validation);
     visit_precision(v, precision);
