@@ -120,6 +120,8 @@ jobs::RewardAbJob PpoFlags::reward_ab_job() const {
   EvaluateFlags comparison;
   comparison.evaluate = made.comparison.evaluate;
   comparison.run = made.comparison.run;
+  // By config.json alone it goes on: --config-json must not throw away what it describes.
+  comparison.run.restart = run::Restart::kAuto;
   made.comparison.recorded = to_json(comparison);
   return made;
 }
