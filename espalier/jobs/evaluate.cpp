@@ -235,21 +235,31 @@ int64_t episodes_in(const ControllerScores& scores, const EvaluateConfig& option
   return std::ssize(scores.accuracy) / options.population.lanes;
 }
 
+// What makes episodes of one comparison: those of another could not be told from them.
+std::string compared_in(const EvaluateConfig& options) {
+  const train::PopulationConfig& population = options.population;
+  return fmt::format("--lanes {} --host {} --episode-length {} --batches-per-step {} --seed {}",
+                     population.lanes, population.host, population.epochs, population.batches_per_step,
+                     population.seed);
+}
+
 // What --allow-change let through and no comparison can go on with.
 void check_state(const ComparisonState& state, const EvaluateConfig& options) {
+  if (const std::string now = compared_in(options); state.compared != now)
+    fail_usage(
+        "--allow-change: the episodes of this comparison are of {}, and would go on with {}: one that goes on "
+        "keeps them; begin anew with --restart fresh, or give another --run-dir",
+        state.compared, now);
   for (size_t c = 0; c < state.scores.size(); ++c) {
     const ControllerScores& scores = state.scores[c];
     const bool is_same = c < options.controllers.size() && scores.name == options.controllers[c] &&
                          scores.num_episodes == options.episodes &&
-                         std::ssize(scores.accuracy) % options.population.lanes == 0 &&
                          episodes_in(scores, options) <= options.episodes;
     if (!is_same)
       fail_usage(
           "--allow-change: {} was controller {} of this comparison, {} episodes of it: one that goes on "
-          "keeps "
-          "its --lanes, its --episodes and its --controllers in their order, and may add controllers at "
-          "their "
-          "end; begin anew with --restart fresh",
+          "keeps its --episodes and its --controllers in their order, and may add controllers at their end; "
+          "begin anew with --restart fresh",
           scores.name, c + 1, scores.num_episodes);
   }
 }
@@ -372,6 +382,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
   ComparisonState state;
   const auto files = checksums_of(options);
+  state.compared = compared_in(options);
   state.files = files;
   run.begin({.environment = environment(options, shards, world),
              .dataset = dataset_facts(*dataset),

@@ -291,6 +291,37 @@ TEST(Evaluate, GoesOnWithTheEpisodeItWasStoppedIn) {
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "none was controller 1", "2 episodes");
 }
 
+// --allow-change lets anything through; here the checkpoint is of the middle of a controller's episodes.
+TEST(Evaluate, GoesOnWithEpisodesOfTheSameKindAlone) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  EvaluateConfig& options = job.evaluate;
+  options.population.host = "tiny";
+  options.population.lanes = 4;
+  options.population.batch = 3;
+  options.controllers = {"random"};
+  options.episodes = 4;
+  bool is_over = false;
+  EvaluateEvents events;
+  events.episode_done = [&](const EvaluatedEpisode& done) { is_over = done.episode == 2; };
+  events.batch_done = [&] {
+    if (is_over) throw Interrupted(2);
+  };
+  EXPECT_THROW(run_evaluate_job(job, events), Interrupted);
+  const auto expect_refused = [&](const std::string& was, const std::string& now, const auto& change) {
+    EvaluateJob changed = job;
+    change(changed.evaluate.population);
+    EXPECT_ERROR(run_evaluate_job(changed, {}), UsageError, "--allow-change", was, now, "--restart fresh");
+  };
+  expect_refused("--lanes 4", "--lanes 8", [](PopulationConfig& to) { to.lanes = 8; });
+  expect_refused("--host tiny", "--host cifar_wide", [](PopulationConfig& to) { to.host = "cifar_wide"; });
+  expect_refused("--episode-length 2", "--episode-length 3", [](PopulationConfig& to) { to.epochs = 3; });
+  expect_refused("--batches-per-step 0", "--batches-per-step 2",
+                 [](PopulationConfig& to) { to.batches_per_step = 2; });
+  expect_refused("--seed 0", "--seed 1", [](PopulationConfig& to) { to.seed = 1; });
+  EXPECT_EQ(run_evaluate_job(job, {}).scores[0].accuracy.size(), 16u);
+}
+
 TEST(Evaluate, RefusesToGoOnWithAnotherPolicyOfTheSameName) {
   const support::TemporaryFolder folder;
   const std::string policy = folder / "policy.safetensors";
