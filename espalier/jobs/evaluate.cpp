@@ -357,11 +357,13 @@ void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shar
       scores.num_lost += record.num_lost();
       scores.num_illegal += std::accumulate(done.illegal.begin(), done.illegal.end(), int64_t{0});
       if (events.episode_done) events.episode_done(done);
+      if (events.episode_settled && episode + 1 < options.episodes) events.episode_settled();
     }
     if (events.recorded) events.recorded(c, recorder.recording());
     if (state.policy.empty() && policy_file_in(name, kControllersFlag)) state.policy = state.playing;
     state.playing.clear();
     if (events.controller_done) events.controller_done(scores, state.scores.front());
+    if (events.episode_settled) events.episode_settled();
   }
 }
 
@@ -373,7 +375,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
   check_controllers(options);
   run::Run run(job.run, "evaluate", job.recorded, events.run, world);
-  if (world.leads() && !run.is_resumed()) check_keep(options.keep);  // the others may not see it
+  if (world.leads() && !run.has_begun_before()) check_keep(options.keep);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
   train::check_devices(train::of_rank(options.population, world), shards,
@@ -413,6 +415,10 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     run::make_folder(run.path() / kRecordings);
     run.write_file(recording_file(controller, recording.controller), train::text_of(recording));
     if (events.recorded) events.recorded(controller, recording);
+  };
+  written.episode_settled = [&] {
+    run.save_now();
+    if (events.episode_settled) events.episode_settled();
   };
   written.batch_done = [&] {
     run.at_batch();

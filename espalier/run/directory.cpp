@@ -94,6 +94,10 @@ void Run::open_directory() {
         "run directory '{}': holds no run to go on with, and --restart resume wants one: leave it out to "
         "begin one",
         path_.string());
+  const Json before = read_json(path_ / kConfig);
+  has_begun_before_ =
+      checkpoint_ || (options_.restart != Restart::kFresh && before.is_object() &&
+                      differences(without_free_keys(before), without_free_keys(config_)).empty());
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_);
 }
 

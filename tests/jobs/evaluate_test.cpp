@@ -291,6 +291,51 @@ TEST(Evaluate, GoesOnWithTheEpisodeItWasStoppedIn) {
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "none was controller 1", "2 episodes");
 }
 
+// As one that was killed: nothing is saved on the way out.
+TEST(Evaluate, PlaysTheEpisodeItWasKilledInAloneAgain) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.population.host = "tiny";
+  job.evaluate.controllers = {"none", "random"};
+  job.evaluate.episodes = 2;
+  job.run.run_dir = folder / "whole";
+  int64_t num_batches = 0;
+  EvaluateEvents events;
+  events.batch_done = [&] { num_batches += 1; };
+  run_evaluate_job(job, events);
+  const int64_t whole = num_batches;
+
+  job.run.run_dir = folder / "killed";
+  job.evaluate.keep = folder / "kept";
+  job.recorded = {{"keep", job.evaluate.keep}};
+  // First where a network is kept already and no checkpoint is there.
+  events.episode_done = [](const EvaluatedEpisode&) { throw std::runtime_error("killed"); };
+  EXPECT_THROW(run_evaluate_job(job, events), std::runtime_error);
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 1u);
+  // Then in every episode after the first.
+  events.episode_done = {};
+  num_batches = 0;
+  for (int64_t episode = 1; episode < 4; ++episode) {
+    bool is_over = false;
+    events.episode_settled = [&] { is_over = true; };
+    events.batch_done = [&] {
+      num_batches += 1;
+      if (is_over) throw std::runtime_error("killed");
+    };
+    EXPECT_THROW(run_evaluate_job(job, events), std::runtime_error);
+  }
+  events.episode_settled = {};
+  events.batch_done = [&] { num_batches += 1; };
+  run_evaluate_job(job, events);
+  EXPECT_EQ(num_batches, whole + 3) << "one batch of each episode that was killed comes again";
+  EXPECT_EQ(lines_of(folder / "killed"), lines_of(folder / "whole"));
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 4u);
+
+  // Another run, or the same begun anew, finds the folder of this one.
+  job.run.restart = run::Restart::kFresh;
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "no empty folder");
+}
+
 // --allow-change lets anything through; here the checkpoint is of the middle of a controller's episodes.
 TEST(Evaluate, GoesOnWithEpisodesOfTheSameKindAlone) {
   const support::TemporaryFolder folder;
