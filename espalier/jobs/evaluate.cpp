@@ -247,7 +247,8 @@ std::string compared_in(const EvaluateConfig& options) {
 void check_state(const ComparisonState& state, const EvaluateConfig& options) {
   if (const std::string now = compared_in(options); state.compared != now)
     fail_usage(
-        "--allow-change: the episodes of this comparison are of {}, and would go on with {}: one that goes on "
+        "--allow-change: the episodes of this comparison are of {}, and would go on with {}: one that goes "
+        "on "
         "keeps them; begin anew with --restart fresh, or give another --run-dir",
         state.compared, now);
   for (size_t c = 0; c < state.scores.size(); ++c) {
@@ -284,6 +285,20 @@ void check_same_files(const ComparisonState& state, const std::map<std::string, 
           "run directory '{}' holds a comparison with another '{}': the file has changed since; give another "
           "--run-dir, or --restart fresh to play all of it",
           run, file);
+}
+
+// What a run that was thrown away wrote down; a recording that this one follows stays.
+void remove_recordings(const std::filesystem::path& run, const std::map<std::string, uint32_t>& followed) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run / kRecordings, ignored))
+    if (entry.path().extension() == ".jsonl" && std::ranges::none_of(followed, [&](const auto& file) {
+          return fs::equivalent(entry.path(), file.first, ignored);
+        }))
+      old.push_back(entry);
+  for (const fs::path& file : old) fs::remove(file, ignored);
+  fs::remove(run / kRecordings, ignored);  // unless something is left in it
 }
 
 }  // namespace
@@ -397,6 +412,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
               check_same_files(state, files, run.path().string());
               state.files = files;
             });
+  if (world.leads() && !run.is_resumed()) remove_recordings(run.path(), files);
   // Line by line while it plays, so that the page of a comparison under way shows what there is.
   EvaluateEvents written = events;
   written.episode_done = [&](const EvaluatedEpisode& done) {

@@ -387,6 +387,30 @@ TEST(Evaluate, RefusesToGoOnWithAnotherPolicyOfTheSameName) {
   EXPECT_NO_THROW(run_evaluate_job(job, {}));
 }
 
+TEST(Evaluate, ThrowsAwayTheRecordingsOfTheRunBeforeIt) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"none", "random"};
+  run_evaluate_job(job, {});
+  const std::filesystem::path recordings = folder / "run/recordings";
+  const auto names = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(recordings))
+      names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    return names;
+  };
+  EXPECT_EQ(names(), (std::vector<std::string>{"1_none.jsonl", "2_random.jsonl"}));
+  std::ofstream(recordings / "notes.txt") << "mine";
+  job.run.restart = run::Restart::kFresh;
+  job.evaluate.controllers = {"static:" + (recordings / "2_random.jsonl").string()};
+  run_evaluate_job(job, {});
+  EXPECT_EQ(names(), (std::vector<std::string>{"1_static.jsonl", "2_random.jsonl", "notes.txt"}));
+  job.evaluate.controllers = {"heuristic"};
+  run_evaluate_job(job, {});
+  EXPECT_EQ(names(), (std::vector<std::string>{"1_heuristic.jsonl", "notes.txt"}));
+}
+
 TEST(Evaluate, RefusesRecordingsThatAreNotThereOrDoNotFit) {
   const support::TemporaryFolder folder;
   EvaluateJob job = small_evaluate_job(folder, "cpu");
