@@ -401,6 +401,11 @@ class Runs(Case):
             self.assertRegex(page.read(), r'"epochs":\s*3\b')
         self.assertIn("3 of 3 epochs", self.run_here("runs").stdout)
 
+    def inspected(self, *arguments):
+        result = self.run_here(*arguments, *self.TINY, "--run-dir", "inspected", "--restart", "fresh")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.run_here("inspect", "inspected").stdout
+
     def test_inspect_names_the_best_checkpoint(self):
         result = self.run_here("train", "host", "--no-tui", "--epochs", "4", *self.TINY, "--keep-checkpoints", "1", "--run-dir", "run")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -411,6 +416,9 @@ class Runs(Case):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("\nbest: this one\n", shown.stdout)
         self.assertIn(f"\nscore: {max(scores)}\n", shown.stdout)
+        self.assertIn("\nscore: none: a comparison has none\n", self.inspected("evaluate", "--controllers", "none", "--lanes", "2",
+                                                                               "--episode-length", "2", "--episodes", "1"))
+        self.assertIn("or of one that was not validated\n", self.inspected("train", "host", "--no-tui", "--epochs", "1", "--validation", "0"))
         shown = self.run_here("inspect", "run").stdout
         self.assertIn("best: this one" if best.endswith("12") else f"best: {best}, score {max(scores)}", shown)
 
