@@ -70,7 +70,7 @@ template <class Visitor>
 void visit_batches(Visitor&& visitor, train::JobConfig& job) {
   auto v = in_group(visitor, kTrainingFlags);
   v({.name = "batch",
-     .help = "samples per network and step",
+     .help = "samples per network and step; where several ranks share a batch, it is that of all together",
      .low = 1,
      .high = 1 << 20,
      .aliases = {{.name = "batch-per-env"}}},
