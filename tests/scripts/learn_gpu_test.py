@@ -176,6 +176,12 @@ class LearnGpu(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--data cifar10:", done.stderr)
 
+    def test_a_folder_with_a_comma_in_its_name_is_refused(self):
+        done = subprocess.run([sys.executable, SCRIPT, self.folder / "one,two" / "results", "--form", "tiny"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("one,two/results: has a comma", done.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
 
 def lane_line(epoch, accuracy, lane=0, **more):
     return {"kind": "lane", "epoch": epoch, "lane": lane, "outcome": "trained", "validation_accuracy": accuracy} | more
