@@ -41,6 +41,7 @@ void ControllerScores::visit_state(run::StateArchive& archive) {
 }
 
 void ComparisonState::visit_state(run::StateArchive& archive) {
+  archive.value("compared", compared);
   std::vector<std::string> names;
   for (const ControllerScores& each : scores) names.push_back(each.name);
   archive.value("controllers", names);

@@ -41,6 +41,7 @@ struct ControllerScores {
 };
 
 struct ComparisonState {
+  std::string compared;                   // what all episodes have in common, in words; empty: not said
   std::vector<ControllerScores> scores;   // in the order of play; of the last, episodes may be to come
   std::string policy;                     // what the first policy did in all its episodes; empty: not yet
   std::string playing;                    // what the last controller did so far; empty: nothing

@@ -226,21 +226,32 @@ int64_t episodes_in(const ControllerScores& scores, const EvaluateConfig& option
   return std::ssize(scores.accuracy) / options.population.lanes;
 }
 
+// What makes episodes of one comparison: those of another could not be told from them.
+std::string compared_in(const EvaluateConfig& options) {
+  const train::PopulationConfig& population = options.population;
+  return fmt::format("--lanes {} --host {} --episode-length {} --batches-per-step {} --seed {}",
+                     population.lanes, population.host, population.epochs, population.batches_per_step,
+                     population.seed);
+}
+
 // What --allow-change let through and no comparison can go on with.
 void check_state(const ComparisonState& state, const EvaluateConfig& options) {
+  if (const std::string now = compared_in(options); state.compared != now)
+    fail_usage(
+        "--allow-change: the episodes of this comparison are of {}, and would go on with {}: one that goes "
+        "on "
+        "keeps them; begin anew with --restart fresh, or give another --run-dir",
+        state.compared, now);
   for (size_t c = 0; c < state.scores.size(); ++c) {
     const ControllerScores& scores = state.scores[c];
     const bool is_same = c < options.controllers.size() && scores.name == options.controllers[c] &&
                          scores.num_episodes == options.episodes &&
-                         std::ssize(scores.accuracy) % options.population.lanes == 0 &&
                          episodes_in(scores, options) <= options.episodes;
     if (!is_same)
       fail_usage(
           "--allow-change: {} was controller {} of this comparison, {} episodes of it: one that goes on "
-          "keeps "
-          "its --lanes, its --episodes and its --controllers in their order, and may add controllers at "
-          "their "
-          "end; begin anew with --restart fresh",
+          "keeps its --episodes and its --controllers in their order, and may add controllers at their end; "
+          "begin anew with --restart fresh",
           scores.name, c + 1, scores.num_episodes);
   }
 }
@@ -264,6 +275,20 @@ void check_same_files(const ComparisonState& state, const std::map<std::string, 
           "run directory '{}' holds a comparison with another '{}': the file has changed since; give another "
           "--run-dir, or --restart fresh to play all of it",
           run, file);
+}
+
+// What a run that was thrown away wrote down; a recording that this one follows stays.
+void remove_recordings(const std::filesystem::path& run, const std::map<std::string, uint32_t>& followed) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run / kRecordings, ignored))
+    if (entry.path().extension() == ".jsonl" && std::ranges::none_of(followed, [&](const auto& file) {
+          return fs::equivalent(entry.path(), file.first, ignored);
+        }))
+      old.push_back(entry);
+  for (const fs::path& file : old) fs::remove(file, ignored);
+  fs::remove(run / kRecordings, ignored);  // unless something is left in it
 }
 
 }  // namespace
@@ -337,11 +362,13 @@ void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shar
       scores.num_lost += record.num_lost();
       scores.num_illegal += std::accumulate(done.illegal.begin(), done.illegal.end(), int64_t{0});
       if (events.episode_done) events.episode_done(done);
+      if (events.episode_settled && episode + 1 < options.episodes) events.episode_settled();
     }
     if (events.recorded) events.recorded(c, recorder.recording());
     if (state.policy.empty() && policy_file_in(name, kControllersFlag)) state.policy = state.playing;
     state.playing.clear();
     if (events.controller_done) events.controller_done(scores, state.scores.front());
+    if (events.episode_settled) events.episode_settled();
   }
 }
 
@@ -353,7 +380,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
   check_controllers(options);
   run::Run run(job.run, "evaluate", job.recorded, events.run, world);
-  if (world.leads() && !run.is_resumed()) check_keep(options.keep);  // the others may not see it
+  if (world.leads() && !run.has_begun_before()) check_keep(options.keep);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
   train::check_devices(train::of_rank(options.population, world), shards,
@@ -362,6 +389,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
   ComparisonState state;
   const auto files = checksums_of(options);
+  state.compared = compared_in(options);
   state.files = files;
   run.begin({.environment = environment(options, shards, world),
              .dataset = dataset_facts(*dataset),
@@ -374,6 +402,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
               check_same_files(state, files, run.path().string());
               state.files = files;
             });
+  if (world.leads() && !run.is_resumed()) remove_recordings(run.path(), files);
   // Line by line while it plays, so that the page of a comparison under way shows what there is.
   EvaluateEvents written = events;
   written.episode_done = [&](const EvaluatedEpisode& done) {
@@ -393,6 +422,10 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     run::make_folder(run.path() / kRecordings);
     run.write_file(recording_file(controller, recording.controller), train::text_of(recording));
     if (events.recorded) events.recorded(controller, recording);
+  };
+  written.episode_settled = [&] {
+    run.save_now();
+    if (events.episode_settled) events.episode_settled();
   };
   written.batch_done = [&] {
     run.at_batch();

@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFormat = "espalier checkpoint";
-constexpr int kVersion = 3;  // for manifest and state
+constexpr int kVersion = 4;  // for manifest and state
 constexpr const char* kConfig = "config.json";
 constexpr const char* kEnvironment = "environment.json";
 // Ranks ask each other so seldom that it costs nothing, and so often that a signal is heard soon.
@@ -96,6 +96,10 @@ void Run::open_directory() {
         "run directory '{}': holds no run to go on with, and --restart resume wants one: leave it out to "
         "begin one",
         path_.string());
+  const Json before = read_json(path_ / kConfig);
+  has_begun_before_ =
+      checkpoint_ || (options_.restart != Restart::kFresh && before.is_object() &&
+                      differences(without_free_keys(before), without_free_keys(config_)).empty());
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_);
 }
 

@@ -94,6 +94,9 @@ class Run {
   // Loads the checkpoint, or begins anew. visit: names all that the job is, and outlives the run.
   void begin(const Facts& facts, Visit visit);
   bool is_resumed() const { return checkpoint_ != nullptr; }
+  // An earlier start of this very run was killed before its first checkpoint, or is gone on with: what it
+  // left outside its directory is this run's own. Rank 0 knows.
+  bool has_begun_before() const { return has_begun_before_; }
 
   // A file beside the others, there as a whole or not at all.
   void write_file(const std::string& name, const std::string& text) const;
@@ -103,6 +106,8 @@ class Run {
   // Between two batches: saves a checkpoint where one is due. Several processes: also ends all of them where
   // one was asked to.
   void at_batch();
+  // Also between two batches: saves a checkpoint, whatever the clock says.
+  void save_now() { save(); }
   // When all is trained, before what is only looked at (a test may load another state): the last checkpoint.
   void save_last();
   // Between two epochs, after all lines of the one that ended: how good the state is that it left. A state
@@ -161,6 +166,7 @@ class Run {
   std::optional<double> best_score_;  // among the checkpoints, the one that is being written included
   std::chrono::steady_clock::time_point last_save_;
   std::string last_error_;                    // why the newest checkpoint failed; empty: it is on the disk
+  bool has_begun_before_ = false;             // in an earlier start
   bool is_trouble_told_ = false;              // that metrics wait
   bool is_saved_ = false;                     // the state now is in a checkpoint, or on its way there
   bool is_trained_ = false;                   // the last checkpoint was saved

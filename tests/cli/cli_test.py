@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 import unittest
 
 PROGRAM = ""
@@ -400,6 +401,11 @@ class Runs(Case):
             self.assertRegex(page.read(), r'"epochs":\s*3\b')
         self.assertIn("3 of 3 epochs", self.run_here("runs").stdout)
 
+    def inspected(self, *arguments):
+        result = self.run_here(*arguments, *self.TINY, "--run-dir", "inspected", "--restart", "fresh")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.run_here("inspect", "inspected").stdout
+
     def test_inspect_names_the_best_checkpoint(self):
         result = self.run_here("train", "host", "--no-tui", "--epochs", "4", *self.TINY, "--keep-checkpoints", "1", "--run-dir", "run")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -410,6 +416,9 @@ class Runs(Case):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("\nbest: this one\n", shown.stdout)
         self.assertIn(f"\nscore: {max(scores)}\n", shown.stdout)
+        self.assertIn("\nscore: none: a comparison has none\n", self.inspected("evaluate", "--controllers", "none", "--lanes", "2",
+                                                                               "--episode-length", "2", "--episodes", "1"))
+        self.assertIn("or of one that was not validated\n", self.inspected("train", "host", "--no-tui", "--epochs", "1", "--validation", "0"))
         shown = self.run_here("inspect", "run").stdout
         self.assertIn("best: this one" if best.endswith("12") else f"best: {best}, score {max(scores)}", shown)
 
@@ -439,6 +448,40 @@ class Signals(Case):
         self.assertIn("stopping", err)
         self.assertNotIn("error:", err)
         return process.returncode
+
+    def test_an_evaluation_whose_data_is_loading_says_that_nothing_is_left(self):
+        for samples in ("20000", "200000"):  # where the first were there before the signal
+            run_dir = self.path(f"run{samples}")
+            process = subprocess.Popen([PROGRAM, "evaluate", "--devices", "cpu", "--lanes", "2", "--episode-length", "2", "--synthetic-size",
+                                        "16x16", "--synthetic-train", samples, "--run-dir", run_dir], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, env=environment())
+            self.addCleanup(process.kill)
+            while not os.path.exists(os.path.join(run_dir, "lock")):
+                self.assertIsNone(process.poll())
+                time.sleep(0.005)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 130, err)
+            if "stopped; to go on: " not in out:
+                break
+        self.assertIn("stopped before the run began", out)
+        self.assertFalse(os.path.exists(run_dir))
+
+    def test_the_comparison_of_two_rewards_says_how_to_go_on(self):
+        for rule in ("shaped", "sparse"):
+            with open(self.path(f"{rule}.json"), "w") as file:
+                json.dump({"reward": rule}, file)
+        process = subprocess.Popen([PROGRAM, "train", "ppo", "--no-tui", *Ppo.TINY, *Ppo.POLICY, "--envs", "4", "--episode-length", "40",
+                                    "--rounds", "1", "--reward-ab", f"{self.path('shaped.json')},{self.path('sparse.json')}", "--run-dir",
+                                    self.path("run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        self.addCleanup(process.kill)
+        while not os.path.exists(self.path("run/evaluate/metrics.jsonl")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertIn(f"stopped; to go on: espalier evaluate --resume {self.path('run/evaluate')}\n", out)
 
     def test_ctrl_c_is_130(self):
         self.assertEqual(self.interrupted(signal.SIGINT), 130)

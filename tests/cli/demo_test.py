@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,19 @@ class Demo(unittest.TestCase):
             page = re.search(r"page that shows it: (.*)", done.stdout).group(1)
             self.assertTrue(os.path.isfile(page), page)
             self.assertIn("espalier train population", done.stdout)
+
+    def test_one_that_is_stopped_says_how_to_go_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = os.path.join(folder, "run")
+            process = subprocess.Popen([PROGRAM, "demo", "--devices", "cpu", "--run-dir", run], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True)
+            self.addCleanup(process.kill)
+            said = process.stdout.readline()  # when it begins
+            self.assertIn("networks of", said)
+            process.send_signal(signal.SIGINT)
+            said, errors = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 130, errors)
+            self.assertIn(f"stopped; to go on: espalier evaluate --resume {run}\n", said)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import tempfile
 
 from program import TINY, Case, main
 
@@ -120,6 +121,45 @@ class Classes(Case):
         self.assert_refused([*HOST, "--classes", "0-5", "--epochs", "1", "--run-dir", "run"], 'classes was "0-4", now "0-5"')
         self.assert_refused([*HOST, "--classes", "0-10"], "--classes 0-10", "10 classes, 0 to 9")
         self.assert_refused([*HOST, "--classes", "a-c"], "--classes a-c", "0,3,7-9")
+
+
+class Latest(Case):
+    """runs/latest leads to the run that is newest when a job starts, not to the job's own."""
+
+    EPISODES = ["--devices", "cpu", "--lanes", "2", "--episode-length", "3", *TINY]
+
+    def config(self):
+        with open(self.path("runs/latest/config.json")) as file:
+            return json.load(file)
+
+    def newest(self):
+        return "runs/" + os.readlink(self.path("runs/latest"))
+
+    def train_policy(self):
+        self.run_well("train", "ppo", "--no-tui", *self.EPISODES, "--rounds", "1", "--encoder-size", "8", "--hidden-size", "8")
+        return self.newest()
+
+    def test_of_an_evaluation_is_the_policy_that_was_trained_last(self):
+        policy = self.train_policy()
+        self.run_well("evaluate", *self.EPISODES, "--episodes", "1", "--controllers", "none,ppo:runs/latest,static")
+        compared = self.newest()
+        self.assertEqual(self.config()["controllers"], f"none,ppo:{policy},static")
+        self.run_well("evaluate", *self.EPISODES, "--episodes", "1", "--controllers", "none,static:runs/latest")
+        self.assertEqual(self.config()["controllers"], f"none,static:{compared}")
+
+    def test_of_a_population_is_the_policy_when_it_goes_on_too(self):
+        policy = self.train_policy()
+        self.run_well("train", "population", "--no-tui", "--devices", "cpu", "--lanes", "2", "--epochs", "3", *TINY, "--controller", "ppo:runs/latest")
+        self.assertEqual(self.config()["controller"], f"ppo:{policy}")
+        self.run_well("train", "population", "--no-tui", "--resume", "latest")
+
+    def test_of_elsewhere_is_named_by_its_whole_path(self):
+        with tempfile.TemporaryDirectory() as elsewhere:
+            os.makedirs(self.path("runs"))
+            os.symlink(elsewhere, self.path("runs/latest"))
+            said = self.start("evaluate", *self.EPISODES, "--controllers", "ppo:runs/latest")
+            self.assertNotEqual(said.returncode, 0)
+            self.assertIn(os.path.realpath(elsewhere), said.stderr)  # where there is no policy
 
 
 class Threads(Case):

@@ -291,6 +291,82 @@ TEST(Evaluate, GoesOnWithTheEpisodeItWasStoppedIn) {
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "none was controller 1", "2 episodes");
 }
 
+// As one that was killed: nothing is saved on the way out.
+TEST(Evaluate, PlaysTheEpisodeItWasKilledInAloneAgain) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.population.host = "tiny";
+  job.evaluate.controllers = {"none", "random"};
+  job.evaluate.episodes = 2;
+  job.run.run_dir = folder / "whole";
+  int64_t num_batches = 0;
+  EvaluateEvents events;
+  events.batch_done = [&] { num_batches += 1; };
+  run_evaluate_job(job, events);
+  const int64_t whole = num_batches;
+
+  job.run.run_dir = folder / "killed";
+  job.evaluate.keep = folder / "kept";
+  job.recorded = {{"keep", job.evaluate.keep}};
+  // First where a network is kept already and no checkpoint is there.
+  events.episode_done = [](const EvaluatedEpisode&) { throw std::runtime_error("killed"); };
+  EXPECT_THROW(run_evaluate_job(job, events), std::runtime_error);
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 1u);
+  // Then in every episode after the first.
+  events.episode_done = {};
+  num_batches = 0;
+  for (int64_t episode = 1; episode < 4; ++episode) {
+    bool is_over = false;
+    events.episode_settled = [&] { is_over = true; };
+    events.batch_done = [&] {
+      num_batches += 1;
+      if (is_over) throw std::runtime_error("killed");
+    };
+    EXPECT_THROW(run_evaluate_job(job, events), std::runtime_error);
+  }
+  events.episode_settled = {};
+  events.batch_done = [&] { num_batches += 1; };
+  run_evaluate_job(job, events);
+  EXPECT_EQ(num_batches, whole + 3) << "one batch of each episode that was killed comes again";
+  EXPECT_EQ(lines_of(folder / "killed"), lines_of(folder / "whole"));
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 4u);
+
+  // Another run, or the same begun anew, finds the folder of this one.
+  job.run.restart = run::Restart::kFresh;
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "no empty folder");
+}
+
+// --allow-change lets anything through; here the checkpoint is of the middle of a controller's episodes.
+TEST(Evaluate, GoesOnWithEpisodesOfTheSameKindAlone) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  EvaluateConfig& options = job.evaluate;
+  options.population.host = "tiny";
+  options.population.lanes = 4;
+  options.population.batch = 3;
+  options.controllers = {"random"};
+  options.episodes = 4;
+  bool is_over = false;
+  EvaluateEvents events;
+  events.episode_done = [&](const EvaluatedEpisode& done) { is_over = done.episode == 2; };
+  events.batch_done = [&] {
+    if (is_over) throw Interrupted(2);
+  };
+  EXPECT_THROW(run_evaluate_job(job, events), Interrupted);
+  const auto expect_refused = [&](const std::string& was, const std::string& now, const auto& change) {
+    EvaluateJob changed = job;
+    change(changed.evaluate.population);
+    EXPECT_ERROR(run_evaluate_job(changed, {}), UsageError, "--allow-change", was, now, "--restart fresh");
+  };
+  expect_refused("--lanes 4", "--lanes 8", [](PopulationConfig& to) { to.lanes = 8; });
+  expect_refused("--host tiny", "--host cifar_wide", [](PopulationConfig& to) { to.host = "cifar_wide"; });
+  expect_refused("--episode-length 2", "--episode-length 3", [](PopulationConfig& to) { to.epochs = 3; });
+  expect_refused("--batches-per-step 0", "--batches-per-step 2",
+                 [](PopulationConfig& to) { to.batches_per_step = 2; });
+  expect_refused("--seed 0", "--seed 1", [](PopulationConfig& to) { to.seed = 1; });
+  EXPECT_EQ(run_evaluate_job(job, {}).scores[0].accuracy.size(), 16u);
+}
+
 TEST(Evaluate, RefusesToGoOnWithAnotherPolicyOfTheSameName) {
   const support::TemporaryFolder folder;
   const std::string policy = folder / "policy.safetensors";
@@ -309,6 +385,30 @@ TEST(Evaluate, RefusesToGoOnWithAnotherPolicyOfTheSameName) {
   EXPECT_EQ(lines_of(folder / "run"), lines);
   job.run.restart = run::Restart::kFresh;
   EXPECT_NO_THROW(run_evaluate_job(job, {}));
+}
+
+TEST(Evaluate, ThrowsAwayTheRecordingsOfTheRunBeforeIt) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"none", "random"};
+  run_evaluate_job(job, {});
+  const std::filesystem::path recordings = folder / "run/recordings";
+  const auto names = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(recordings))
+      names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    return names;
+  };
+  EXPECT_EQ(names(), (std::vector<std::string>{"1_none.jsonl", "2_random.jsonl"}));
+  std::ofstream(recordings / "notes.txt") << "mine";
+  job.run.restart = run::Restart::kFresh;
+  job.evaluate.controllers = {"static:" + (recordings / "2_random.jsonl").string()};
+  run_evaluate_job(job, {});
+  EXPECT_EQ(names(), (std::vector<std::string>{"1_static.jsonl", "2_random.jsonl", "notes.txt"}));
+  job.evaluate.controllers = {"heuristic"};
+  run_evaluate_job(job, {});
+  EXPECT_EQ(names(), (std::vector<std::string>{"1_heuristic.jsonl", "notes.txt"}));
 }
 
 TEST(Evaluate, RefusesRecordingsThatAreNotThereOrDoNotFit) {

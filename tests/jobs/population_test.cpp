@@ -10,6 +10,8 @@
 
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/core/error.h"
+#include "espalier/watch/lines/reader.h"
+#include "espalier/watch/page/data.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -180,6 +182,31 @@ TEST_F(PopulationJobTest, ShowsNothingOfStepsThatWereNotValidated) {
   EXPECT_EQ(num_lines, 5 * 3);
   options_.validate_every = 1;
   EXPECT_ERROR(run_population_job(flags_.job(), {}), UsageError, "validate-every was 2, now 1");
+}
+
+// The page of the run when its last step was not validated.
+TEST_F(PopulationJobTest, ShowsWhatTheLastValidationSaid) {
+  options_.epochs = 5;
+  options_.validate_every = 2;
+  run_population_job(flags_.job(), {});
+  watch::RunRecord run;
+  std::vector<nlohmann::json> validated;  // by lane
+  for (const nlohmann::json& line : metrics(flags_.run.run_dir)) {
+    if (line.value("epoch", 9) > 3) continue;
+    watch::add_line(run, line.dump());
+    if (line["kind"] == "lane" && line["epoch"] == 2) validated.push_back(line);
+  }
+  const nlohmann::json page = watch::page_data(run);
+  ASSERT_EQ(page["frontier"]["points"].size(), 2u);
+  ASSERT_EQ(page["payoff"]["lanes"].size(), 2u);
+  for (size_t lane = 0; lane < 2; ++lane) {
+    const double accuracy = validated[lane]["validation_accuracy"];
+    EXPECT_NEAR(page["details"][0]["last"]["validation_accuracy"][lane], accuracy, 1e-4);
+    EXPECT_TRUE(page["details"][0]["last"]["train_loss"][lane].is_number());
+    EXPECT_EQ(page["frontier"]["points"][lane][0], validated[lane]["parameters"]);
+    EXPECT_NEAR(page["frontier"]["points"][lane][1], accuracy, 1e-4);
+  }
+  EXPECT_TRUE(page["details"][0]["best_lane"].is_number());
 }
 
 TEST_F(PopulationJobTest, RefusesMoreDevicesThanLanes) {

@@ -88,6 +88,15 @@ TEST_F(RewardAbTest, FindsNoDifferenceBetweenARewardAndItself) {
   EXPECT_EQ(result.scores[0].accuracy, result.scores[1].accuracy);
 }
 
+// What config.json says of the comparison begins nothing anew.
+TEST_F(RewardAbTest, RecordsAComparisonThatGoesOn) {
+  compare("shaped.json", "sparse.json");
+  const RewardAbJob job = flags_.reward_ab_job();
+  EXPECT_EQ(job.comparison.run.restart, run::Restart::kFresh);
+  EXPECT_EQ(job.comparison.recorded["restart"], "auto");
+  EXPECT_EQ(job.comparison.recorded["run-dir"], folder_ / "ab/evaluate");
+}
+
 TEST_F(RewardAbTest, GoesOnWhereItWasStopped) {
   compare("shaped.json", "sparse.json");
   const EvaluateResult whole = run_reward_ab_job(flags_.reward_ab_job(), {});

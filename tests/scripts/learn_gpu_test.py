@@ -117,7 +117,7 @@ class LearnGpu(unittest.TestCase):
 
     def test_a_training_that_the_time_stops_goes_on_in_the_next_call(self):
         self.stand_in()
-        self.assertIn("run the same command again", self.call_well("--minutes", "0.02"))
+        self.assertIn("run the same command again", self.call_well("--minutes", "0.1"))
         train = self.folder / "results" / "seed0" / "train"
         self.assertFalse((train / "metrics.jsonl").exists())
         self.assertIn("seed 0 is done", self.call_well("--minutes", "1"))
@@ -126,8 +126,8 @@ class LearnGpu(unittest.TestCase):
 
     def test_an_evaluation_that_the_time_stops_goes_on_in_the_next_call(self):
         self.stand_in()
-        self.call_well("--minutes", "0.02")
-        self.assertIn("run the same command again", self.call_well("--minutes", "0.05", EVALUATION_SECONDS="30"))
+        self.call_well("--minutes", "0.1")
+        self.assertIn("run the same command again", self.call_well("--minutes", "0.2", EVALUATION_SECONDS="30"))
         evaluation = self.folder / "results" / "seed0" / "evaluate"
         self.assertFalse((evaluation / "metrics.jsonl").exists())
         self.assertIn("seed 0 is done", self.call_well())
@@ -143,7 +143,7 @@ class LearnGpu(unittest.TestCase):
 
     def test_a_file_of_16_mib_is_named(self):
         self.stand_in()
-        self.call_well("--minutes", "0.02")
+        self.call_well("--minutes", "0.1")
         done = self.call(LARGE="1")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"files of 16 MiB and more: .*train/large \(16.0 MiB\)")
@@ -175,6 +175,12 @@ class LearnGpu(unittest.TestCase):
         done = subprocess.run([sys.executable, SCRIPT, self.folder], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--data cifar10:", done.stderr)
+
+    def test_a_folder_with_a_comma_in_its_name_is_refused(self):
+        done = subprocess.run([sys.executable, SCRIPT, self.folder / "one,two" / "results", "--form", "tiny"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("one,two/results: has a comma", done.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
 
 def lane_line(epoch, accuracy, lane=0, **more):

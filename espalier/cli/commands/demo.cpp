@@ -4,6 +4,8 @@
 #include <cstdio>
 
 #include "espalier/cli/commands.h"
+#include "espalier/cli/commands/comparison_show.h"
+#include "espalier/cli/commands/train/screen.h"
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/jobs/demo.h"
 #include "espalier/watch/terminal/table.h"
@@ -35,9 +37,8 @@ std::string parameters(const Interval& added, int64_t host) {
 
 int demo(const DemoFlags& flags, Context& context) {
   const train::PopulationConfig& networks = flags.all.evaluate.population;
-  jobs::EvaluateEvents events;
-  events.progress = context.progress();
-  events.run.warned = [&](const std::string& text) { print_warning(text, context.color); };
+  ComparisonShow show(context, kStoppedEarly);
+  jobs::EvaluateEvents events = show.events();
   int64_t host = 0;
   events.begins = [&](int64_t host_parameters) {
     host = host_parameters;

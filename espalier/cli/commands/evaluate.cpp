@@ -2,33 +2,25 @@
 #include <fmt/format.h>
 
 #include "espalier/cli/commands.h"
+#include "espalier/cli/commands/comparison_show.h"
 #include "espalier/cli/commands/comparison_text.h"
+#include "espalier/cli/commands/train/screen.h"
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/jobs/evaluate.h"
-#include "espalier/run/earlier.h"
 
 namespace espalier::cli {
 namespace {
 
 int evaluate(const EvaluateFlags& flags, Context& context) {
   const jobs::EvaluateConfig& options = flags.evaluate;
-  jobs::EvaluateEvents events;
-  events.progress = context.progress();
-  events.run.warned = [&](const std::string& text) { print_warning(text, context.color); };
-  events.run.noted = [](const std::string& text) { fmt::print("{}\n", text); };
-  events.run.resumed = [](const std::string& checkpoint) {
-    fmt::print("goes on from checkpoint {}\n", checkpoint);
-  };
-  events.run.stopped = [](const std::filesystem::path& run) {
-    fmt::print("stopped; to go on: {}\n", run::resume_command("evaluate", run));
-  };
+  ComparisonShow show(context, kStoppedEarly);
   if (context.world().leads() && (options.episodes == 2 || options.episodes == 3))
     print_warning(
         fmt::format("--episodes {}: a 95 % interval over {} means is so wide that it says nothing (Student's "
                     "t = {}); ask for 8 or more",
                     options.episodes, options.episodes, options.episodes == 2 ? "12.7" : "4.3"),
         context.color);
-  const jobs::EvaluateResult result = jobs::run_evaluate_job(flags.job(), events, context.world());
+  const jobs::EvaluateResult result = jobs::run_evaluate_job(flags.job(), show.events(), context.world());
   if (context.world().leads()) fmt::print("{}", comparison_text(options, result));
   return 0;
 }

@@ -62,6 +62,11 @@ void print_seeds(const Json& state) {
   }
 }
 
+std::string why_without_score(const Json& job) {
+  return job == "evaluate" ? "none: a comparison has none"
+                           : "none: it is of the middle of an epoch, or of one that was not validated";
+}
+
 int inspect(const InspectOptions& options, Context&) {
   const fs::path path = fs::canonical(chosen_checkpoint(options.checkpoint));
   const run::Checkpoint checkpoint = run::read_checkpoint(path);
@@ -72,7 +77,8 @@ int inspect(const InspectOptions& options, Context&) {
   for (const char* key : {"job", "version", "saved", "batches"})
     if (manifest.contains(key)) fmt::print("{}: {}\n", key, plain(manifest[key]));
   const Json score = manifest.value("score", Json());
-  fmt::print("score: {}\n", score.is_null() ? "none: it is of the middle of an epoch" : plain(score));
+  fmt::print("score: {}\n",
+             score.is_null() ? why_without_score(manifest.value("job", Json())) : plain(score));
   const run::CheckpointFolder folder(path.parent_path());
   if (const auto best = folder.best())
     fmt::print("best: {}\n", *best == path.filename()

@@ -3,12 +3,38 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/list.h"
 
 namespace espalier::cli {
+namespace {
+
+// runs/latest leads to the job's own run as soon as that begins: what a controller follows is named by where
+// its links lead now. Within the working directory by a relative path, as it would be typed.
+std::string without_links(const std::string& controller) {
+  namespace fs = std::filesystem;
+  const size_t colon = controller.find(':');
+  if (colon == controller.npos) return controller;
+  const fs::path given = controller.substr(colon + 1);
+  fs::path so_far;
+  const bool has_link = std::any_of(given.begin(), given.end(), [&](const fs::path& part) {
+    std::error_code ignored;
+    return fs::is_symlink(so_far /= part, ignored);
+  });
+  std::error_code code;
+  fs::path real = has_link ? fs::canonical(given, code) : given;
+  if (!has_link || code) return controller;  // what is not there is refused where it is read
+  if (const fs::path near = real.lexically_relative(fs::current_path());
+      given.is_relative() && !near.empty() && *near.begin() != "..")
+    real = near;
+  return controller.substr(0, colon + 1) + real.string();
+}
+
+}  // namespace
 
 train::PopulationConfig HostFlags::one_lane() const {
   train::PopulationConfig one = population;
@@ -26,7 +52,9 @@ jobs::PopulationJob HostFlags::job() const {
 }
 
 jobs::PopulationJob PopulationFlags::job() const {
-  return {.population = population, .run = run, .recorded = to_json(*this), .from = from};
+  PopulationFlags named = *this;
+  named.population.controller = without_links(population.controller);
+  return {.population = named.population, .run = run, .recorded = to_json(named), .from = from};
 }
 
 std::string_view controller_help() {
@@ -102,12 +130,16 @@ jobs::RewardAbJob PpoFlags::reward_ab_job() const {
   EvaluateFlags comparison;
   comparison.evaluate = made.comparison.evaluate;
   comparison.run = made.comparison.run;
+  // By config.json alone it goes on: --config-json must not throw away what it describes.
+  comparison.run.restart = run::Restart::kAuto;
   made.comparison.recorded = to_json(comparison);
   return made;
 }
 
 jobs::EvaluateJob EvaluateFlags::job() const {
-  return {.evaluate = evaluate, .run = run, .recorded = to_json(*this)};
+  EvaluateFlags named = *this;
+  for (std::string& controller : named.evaluate.controllers) controller = without_links(controller);
+  return {.evaluate = named.evaluate, .run = run, .recorded = to_json(named)};
 }
 
 }  // namespace espalier::cli

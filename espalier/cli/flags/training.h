@@ -76,7 +76,9 @@ void visit_schedule(Visitor&& visitor, std::string_view group, train::RateCurve&
 template <class Visitor>
 void visit_batches(Visitor&& visitor, train::JobConfig& job) {
   auto v = in_group(visitor, kTrainingFlags);
-  v(batch_option("samples per network and step"), job.batch);
+  v(batch_option(
+        "samples per network and step; where several ranks share a batch, it is that of all together"),
+    job.batch);
   v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024},
     job.crop_pad);
   v({.name = "flip", .help = "mirror half of the samples"}, job.flip);

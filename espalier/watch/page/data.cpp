@@ -115,9 +115,9 @@ std::map<int64_t, Lines> lines_by_round(const RunRecord& run) {
   return rounds;
 }
 
-const LaneLine* best_of(const std::map<int64_t, const LaneLine*>& last) {
+const LaneLine* best_of(const std::map<int64_t, const LaneLine*>& scored) {
   const LaneLine* best = nullptr;
-  for (const auto& [lane, line] : last)
+  for (const auto& [lane, line] : scored)
     if (!std::isnan(line->validation_accuracy) &&
         (best == nullptr || line->validation_accuracy > best->validation_accuracy))
       best = line;
@@ -127,7 +127,8 @@ const LaneLine* best_of(const std::map<int64_t, const LaneLine*>& last) {
 // All lanes over one round, or over the whole run.
 class RoundDetail {
  public:
-  RoundDetail(int64_t round, const Lines& lines) : round_(round), lines_(lines), last_(last_lines(lines)) {
+  RoundDetail(int64_t round, const Lines& lines)
+      : round_(round), lines_(lines), last_(last_lines(lines)), scored_(last_scored_lines(lines)) {
     std::set<int64_t> steps;
     for (const LaneLine* line : lines) {
       steps.insert(line->step);
@@ -140,7 +141,7 @@ class RoundDetail {
     const std::vector<int64_t> lanes = shown_lanes();
     const size_t per_curve = point_budget / (kLaneCurves.size() * std::max<size_t>(1, lanes.size()));
     const Thinning thinning(steps_.size(), std::clamp(per_curve, kFewestPoints, kMostPoints));
-    const LaneLine* best = best_of(last_);
+    const LaneLine* best = best_of(scored_);
     ordered_json detail{{"round", round_},
                         {"x", thinning.places(steps_)},
                         {"thinned", thinning.is_thinned()},
@@ -154,7 +155,9 @@ class RoundDetail {
       ordered_json curves = ordered_json::array(), last = ordered_json::array();
       for (const int64_t lane : lanes) {
         curves.push_back(short_numbers(thinning.values(curve(lane, member))));
-        last.push_back(short_number(last_.at(lane)->*member));
+        const bool is_scored =
+            member == &LaneLine::validation_loss || member == &LaneLine::validation_accuracy;
+        last.push_back(short_number((is_scored ? scored_ : last_).at(lane)->*member));
       }
       detail["curves"][name] = std::move(curves);
       detail["last"][name] = std::move(last);
@@ -175,7 +178,7 @@ class RoundDetail {
     std::vector<int64_t> all;
     for (const auto& [lane, line] : last_) all.push_back(lane);
     std::set<int64_t> chosen;
-    if (const LaneLine* best = best_of(last_)) chosen.insert(best->lane);
+    if (const LaneLine* best = best_of(scored_)) chosen.insert(best->lane);
     for (const size_t i : some_of(all.size(), kMostLanes)) chosen.insert(all[i]);
     return {chosen.begin(), chosen.end()};
   }
@@ -201,6 +204,7 @@ class RoundDetail {
   const Lines& lines_;
   std::map<int64_t, Lines> by_lane_;
   std::map<int64_t, const LaneLine*> last_;
+  std::map<int64_t, const LaneLine*> scored_;
   std::vector<int64_t> steps_;
 };
 

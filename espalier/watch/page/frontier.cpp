@@ -46,7 +46,7 @@ ordered_json frontier_of(const RunRecord& run, const std::map<int64_t, Lines>& r
     for (const LaneResult& result : run.lane_results) tested[result.lane] = result.test_accuracy;
   std::vector<FrontierPoint> points;
   for (const auto& [round, lines] : rounds) {
-    for (const auto& [lane, line] : last_lines(lines)) {
+    for (const auto& [lane, line] : last_scored_lines(lines)) {
       const auto found = tested.find(lane);
       const double accuracy = found == tested.end() ? line->validation_accuracy : found->second;
       if (!std::isnan(accuracy) && !std::isnan(line->parameters))

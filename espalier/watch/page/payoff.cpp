@@ -7,6 +7,7 @@
 #include <map>
 
 #include "espalier/core/interval.h"
+#include "espalier/watch/page/selection.h"
 #include "espalier/watch/page/sentence.h"
 #include "espalier/watch/page/short_number.h"
 
@@ -18,7 +19,7 @@ using nlohmann::ordered_json;
 constexpr size_t kMostRows = 256;
 
 struct LaneEnd {
-  const LaneLine* last = nullptr;
+  const LaneLine* last = nullptr;  // of the last validation: accuracy and seeds of one moment
   double accuracy = kMissing;
   double parameters = kMissing;
   int64_t kept = 0;
@@ -34,13 +35,15 @@ int64_t round_told_of(const RunRecord& run) {
 }
 
 std::map<int64_t, LaneEnd> lane_ends(const RunRecord& run, int64_t round) {
+  Lines lines;
+  for (const LaneLine& line : run.lanes)
+    if (line.round == round) lines.push_back(&line);
   std::map<int64_t, LaneEnd> ends;
-  for (const LaneLine& line : run.lanes) {
-    if (line.round != round) continue;
-    LaneEnd& end = ends[line.lane];
-    if (end.last != nullptr && end.last->step > line.step) continue;
-    end.last = &line;
-    for (const SlotLine& slot : line.slots) {
+  for (const auto& [lane, line] : last_scored_lines(lines)) ends[lane].last = line;
+  for (const LaneLine* line : lines) {
+    LaneEnd& end = ends[line->lane];
+    if (line->step > end.last->step) continue;
+    for (const SlotLine& slot : line->slots) {
       if (slot.stage == SeedStage::kGerminated) end.contributions.erase(slot.slot);
       if (std::isfinite(slot.contribution_points)) end.contributions[slot.slot] = slot.contribution_points;
     }

@@ -17,5 +17,7 @@ std::vector<size_t> some_of(size_t count, size_t most);
 
 // The last line of each lane.
 std::map<int64_t, const LaneLine*> last_lines(const Lines& lines);
+// The last of a step that was validated, which --validate-every leaves most out of; where none was, the last.
+std::map<int64_t, const LaneLine*> last_scored_lines(const Lines& lines);
 
 }  // namespace espalier::watch

@@ -89,6 +89,26 @@ TEST(Payoff, TakesTestAccuracyAndWhatWasKeptAtTheEnd) {
   EXPECT_EQ(data["lanes"][0]["group"], "grown");
 }
 
+// --validate-every: a network as it was when it was validated last; one that was lost by then has no older
+// number instead.
+TEST(Payoff, IsOfTheLastStepThatWasValidated) {
+  RunRecord run;
+  const auto add = [&](int64_t epoch, int64_t lane, const std::string& accuracy, const std::string& slots) {
+    add_line(run, fmt::format(R"({{"kind":"lane","epoch":{},"lane":{},"validation_accuracy":{},"slots":{}}})",
+                              epoch, lane, accuracy, slots));
+  };
+  add(1, 0, "0.25", "[]");
+  add(1, 1, "0.25", "[]");
+  add(2, 0, "0.5", "[]");
+  add(2, 1, "null", "[]");
+  add(3, 0, "null", kFossil);
+  add(3, 1, "null", "[]");
+  const ordered_json data = payoff_of(run);
+  ASSERT_EQ(data["lanes"].size(), 1u);
+  EXPECT_EQ(data["lanes"][0]["accuracy"], 0.5);
+  EXPECT_EQ(data["lanes"][0]["group"], "bare") << "what it kept later was not measured";
+}
+
 TEST(Payoff, OfAPolicyIsTheLastRoundThatIsOver) {
   RunRecord run;
   const auto add = [&](int64_t round, double accuracy) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "espalier/cli/commands.h"
+#include "espalier/cli/commands/comparison_show.h"
 #include "espalier/cli/commands/comparison_text.h"
 #include "espalier/cli/commands/score_text.h"
 #include "espalier/cli/commands/train/screen.h"
@@ -219,6 +220,12 @@ class PpoShow {
 int train_reward_ab(const PpoCommand& flags, Context& context) {
   const jobs::RewardAbJob job = flags.reward_ab_job();
   std::optional<PpoShow> show;
+  const std::filesystem::path folder =
+      std::filesystem::path(job.comparison.run.run_dir).parent_path();  // of all three runs
+  ComparisonShow comparison(
+      context,
+      fmt::format("stopped before the comparison began; to go on: the same command with --run-dir {}\n",
+                  folder.string()));
   jobs::RewardAbEvents events;
   events.learning = [&](size_t which) {
     PpoCommand own = flags;
@@ -231,8 +238,7 @@ int train_reward_ab(const PpoCommand& flags, Context& context) {
     show->end(result);
     show.reset();
   };
-  events.comparison.progress = context.progress();
-  events.comparison.run.warned = [&](const std::string& text) { print_warning(text, context.color); };
+  events.comparison = comparison.events();
   const jobs::EvaluateResult result = jobs::run_reward_ab_job(job, events);
   fmt::print("{}", comparison_text(job.comparison.evaluate, result));
   return 0;

@@ -47,8 +47,7 @@ TrainScreen::TrainScreen(const Context& context, std::string job)
 
 TrainScreen::~TrainScreen() {
   try {
-    if (!has_begun_ && pending_interrupt() != 0)
-      say("stopped before the run began, and nothing is left of it: the same command starts it\n");
+    if (!has_begun_ && pending_interrupt() != 0) say(kStoppedEarly);
     end();
   } catch (const std::exception&) {
     // Standard output is gone: an error that is under way says more.

@@ -22,6 +22,10 @@
 
 namespace espalier::cli {
 
+// What a job says that a signal stopped while its data was loading.
+inline constexpr const char* kStoppedEarly =
+    "stopped before the run began, and nothing is left of it: the same command starts it\n";
+
 class TrainScreen {
  public:
   TrainScreen(const Context& context, std::string job);
