@@ -125,7 +125,7 @@ class Keeper {
     if (folder_.empty()) return;
     const train::LaneRecord* best = nullptr;
     for (const train::LaneRecord& lane : last.lanes)
-      if (lane.outcome == train::LaneOutcome::kTrained &&
+      if (lane.outcome == LaneOutcome::kTrained &&
           (best == nullptr || lane.validated.accuracy > best->validated.accuracy))
         best = &lane;
     int64_t chosen = best == nullptr ? -1 : best->lane;  // rank 0 sees all lanes

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -14,6 +13,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/files/lock.h"
+#include "espalier/core/lane_outcome.h"
 #include "espalier/core/text/utf8.h"
 #include "espalier/run/files/packed_metrics.h"
 
@@ -126,9 +126,8 @@ void add_action(RunRecord& record, const json& line, LaneLine& lane) {
 }
 
 void add_collapse(RunRecord& record, const json& line, LaneLine& lane) {
-  constexpr std::array<std::string_view, 3> kCollapses{"loss_jumped", "guessing", "not_finite"};
   const std::string collapse = text_at(line, "collapse");
-  if (std::ranges::find(kCollapses, collapse) == kCollapses.end()) return;
+  if (!is_collapse(collapse)) return;
   lane.collapse = collapse;
   const auto found = line.find("barred");
   if (found == line.end() || !found->is_array()) return;
@@ -155,7 +154,7 @@ bool add_lane(RunRecord& record, const json& line) {
                 .reward = number_at(line, "reward")};
   add_slots(record, line, made);
   const std::string outcome = text_at(line, "outcome");
-  made.is_trained = outcome.empty() || outcome == "trained";
+  made.is_trained = outcome.empty() || outcome == name_of(LaneOutcome::kTrained);
   add_collapse(record, line, made);
   add_action(record, line, made);
   record.lanes.push_back(std::move(made));

@@ -50,7 +50,7 @@ struct LaneLine {
   double reward = kMissing;
   std::vector<SlotLine> slots;      // those that are not dormant
   bool is_trained = true;           // neither rolled back nor retired
-  std::string collapse;             // why it was not: "loss_jumped", "guessing", "not_finite"; or empty
+  std::string collapse;             // why it was not: is_collapse() of core; or empty
   std::vector<uint32_t> barred;     // by it: indices of RunRecord::slots
   SeedOp op = SeedOp::kWait;        // what the controller chose after it
   std::optional<uint32_t> planted;  // GERMINATE: the blueprint, of RunRecord::blueprints

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ranges>
 
+#include "espalier/core/lane_outcome.h"
 #include "espalier/core/seed_stage.h"
 
 namespace espalier::watch {
@@ -65,7 +66,7 @@ SeedOp op_of(const ordered_json& line) {
 // "rolled back: loss jumped", "retired"; nothing of a lane that was trained.
 std::string note_of(const ordered_json& line) {
   std::string note = text(line, "outcome");
-  if (note == "trained") return {};
+  if (note == name_of(LaneOutcome::kTrained)) return {};
   if (const std::string why = text(line, "collapse"); !why.empty()) note += ": " + why;
   std::ranges::replace(note, '_', ' ');
   return note;
@@ -128,8 +129,8 @@ void LiveState::add_lane(const ordered_json& line) {
   of.seeds = seeds_of(line);
   const std::string outcome = text(line, "outcome");
   of.note = note_of(line);
-  of.is_retired = outcome == "retired";
-  if (outcome == "trained") num_chosen_[static_cast<size_t>(op_of(line))] += 1;
+  of.is_retired = outcome == name_of(LaneOutcome::kRetired);
+  if (outcome == name_of(LaneOutcome::kTrained)) num_chosen_[static_cast<size_t>(op_of(line))] += 1;
 }
 
 void LiveState::add_epoch(const ordered_json& line) {
