@@ -142,16 +142,8 @@ bool add_lane(RunRecord& record, const json& line) {
   const auto round = has_rounds ? count_at(line, "round", kLargestStep) : 0;
   const auto step = count_at(line, has_rounds ? "step" : "epoch", kLargestStep);
   if (!lane || !round || !step) return false;
-  LaneLine made{.round = *round,
-                .step = *step,
-                .lane = *lane,
-                .train_loss = number_at(line, "train_loss"),
-                .train_accuracy = number_at(line, "train_accuracy"),
-                .validation_loss = number_at(line, "validation_loss"),
-                .validation_accuracy = number_at(line, "validation_accuracy"),
-                .gradient_norm = number_at(line, "gradient_norm"),
-                .parameters = number_at(line, "parameters"),
-                .reward = number_at(line, "reward")};
+  LaneLine made{.round = *round, .step = *step, .lane = *lane};
+  for (const LaneNumber& each : kLaneNumbers) made.*each.member = number_at(line, each.key);
   add_slots(record, line, made);
   const std::string outcome = text_at(line, "outcome");
   made.is_trained = outcome.empty() || outcome == name_of(LaneOutcome::kTrained);
