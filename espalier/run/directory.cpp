@@ -16,6 +16,7 @@
 #include "espalier/core/text/utf8.h"
 #include "espalier/run/earlier.h"
 #include "espalier/run/files/packed_metrics.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/run/fingerprint.h"
 #include "espalier/run/location.h"
 #include "espalier/run/newest_checkpoint.h"
@@ -344,7 +345,7 @@ void Run::write_file(const std::string& name, const std::string& text) const {
 }
 
 bool Run::is_left_out(const Json& line) const {
-  if (options_.lane_lines == 1 || line.value("kind", Json()) != "lane") return false;
+  if (options_.lane_lines == 1 || kind_of_line(line) != LineKind::kLane) return false;
   if (options_.lane_lines == 0) return true;
   const bool has_rounds = line.contains("round");
   const int64_t place = line.value(has_rounds ? "round" : "epoch", int64_t{1});

@@ -15,6 +15,7 @@
 #include "espalier/core/files/lock.h"
 #include "espalier/core/lane_outcome.h"
 #include "espalier/core/text/utf8.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/run/files/packed_metrics.h"
 
 namespace espalier::watch {
@@ -226,16 +227,34 @@ bool add_round(RunRecord& record, const json& line) {
 
 // False: it lacks what its kind must have.
 bool add_parsed(RunRecord& record, const json& line) {
-  const std::string kind = text_at(line, "kind");
+  using enum run::LineKind;
   record.result.reset();  // only a result that ends the file is one: see RunRecord::state
-  if (kind == "lane") return add_lane(record, line);
-  if (kind == "epoch") return add_epoch(record, line);
-  if (kind == "round") return add_round(record, line);
-  if (kind == "lane_result") return add_lane_result(record, line);
-  if (kind == "evaluated_lane") return add_evaluated_lane(record, line);
-  if (kind == "evaluated") return add_evaluated(record, line);
-  if (kind == "result") return add_result(record, line);
-  return true;  // a kind of another version
+  const std::optional<run::LineKind> kind = run::kind_of_line(line);
+  if (!kind) return true;  // a kind of another version
+  switch (*kind) {
+    case kLane:
+      return add_lane(record, line);
+    case kEpochOfMany:
+    case kEpochOfOne:
+      return add_epoch(record, line);
+    case kRound:
+      return add_round(record, line);
+    case kLaneResult:
+      return add_lane_result(record, line);
+    case kEvaluatedLane:
+      return add_evaluated_lane(record, line);
+    case kEvaluated:
+      return add_evaluated(record, line);
+    case kResult:
+      return add_result(record, line);
+    case kMemoryFormat:  // shown by nobody
+    case kCompared:
+    case kSlot:  // inside of a line
+    case kEpochStream:
+    case kResultStream:
+      return true;
+  }
+  return true;
 }
 
 // The job by what the run left behind, for directories that do not say.

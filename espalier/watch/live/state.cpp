@@ -8,6 +8,7 @@
 
 #include "espalier/core/lane_outcome.h"
 #include "espalier/core/seed_stage.h"
+#include "espalier/run/files/metric_keys.h"
 
 namespace espalier::watch {
 namespace {
@@ -96,15 +97,16 @@ LiveState::LiveState(RunExtent extent, double seconds)
     : extent_(extent), began_(seconds), moved_(seconds), ends_{seconds} {}
 
 void LiveState::add(const ordered_json& line, double seconds) {
-  const std::string kind = text(line, "kind");
-  if (kind == "lane" || kind == "epoch") {
+  using enum run::LineKind;
+  const std::optional<run::LineKind> kind = run::kind_of_line(line);
+  if (kind == kLane || kind == kEpochOfMany || kind == kEpochOfOne) {
     const auto epoch = integer(line, extent_.shape == RunShape::kRounds ? "step" : "epoch");
     if (!epoch) return;
     move_to(integer(line, "round").value_or(round_), *epoch, seconds);
-    kind == "lane" ? add_lane(line) : add_epoch(line);
-  } else if (kind == "round") {
+    kind == kLane ? add_lane(line) : add_epoch(line);
+  } else if (kind == kRound) {
     add_round(line);
-  } else if (kind == "result") {
+  } else if (kind == kResult) {
     is_finished_ = true;
   }
 }
