@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
@@ -15,8 +16,8 @@
 #include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/utf8.h"
 #include "espalier/run/earlier.h"
-#include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/files/metric_keys.h"
+#include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/fingerprint.h"
 #include "espalier/run/location.h"
 #include "espalier/run/newest_checkpoint.h"
@@ -354,6 +355,8 @@ bool Run::is_left_out(const Json& line) const {
 }
 
 void Run::write_metrics(const Json& line) {
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!unlisted_in(line), "write_metrics: ", *unlisted_in(line),
+                                   ": want those of run/files/metric_keys.cpp, got ", line.dump());
   if (!world_.leads()) return;
   if (is_left_out(line)) {
     if (events_.line_written) events_.line_written(line);
