@@ -62,7 +62,7 @@ at::Tensor has_trained(const at::Tensor& states) {
       states.select(2, 0).ne(static_cast<int64_t>(SeedStage::kGerminated)));
 }
 
-// [L,S] bool: as tells_norm() says.
+// [L,S] bool: seeds whose gradient norms are told.
 at::Tensor is_told(const at::Tensor& states, Telemetry telemetry) {
   const at::Tensor trained = has_trained(states), stage = states.select(2, 0);
   if (telemetry == Telemetry::kAll) return trained;
