@@ -270,8 +270,6 @@ TEST(LaneOptim, KeepsParametersGradientsAndStateInTheirLayout) {
                                   optimiser->learning_rates.data_ptr()};
     population.draw_gradients(0);
     optimiser->step();
-    optimiser->zero_grad();
-    EXPECT_EQ(testing::largest(weight.grad()), 0);
     const void* const after[] = {weight.data_ptr(), weight.grad().data_ptr(),
                                  optimiser->learning_rates.data_ptr()};
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(before[i], after[i]);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "tests/policy/num_seeds.h"
 #include "tests/policy/packed.h"
 #include "tests/policy/tensors.h"
 #include "tests/support/cuda.h"
@@ -156,7 +157,7 @@ TEST(Observation, TellsTheStateOfEverySlot) {
   EXPECT_TRUE(at::equal(fields.stage[0], at::tensor({0, 3, 7}, at::kLong)));
   EXPECT_TRUE(at::equal(fields.flags[0], at::tensor({0, 1, 0}, at::kLong)));
   EXPECT_TRUE(at::equal(fields.age_steps[0], at::tensor({0, 6, 0}, at::kLong)));
-  EXPECT_TRUE(at::equal(fields.num_seeds, num_seeds_of(fields.stage)));
+  EXPECT_TRUE(at::equal(fields.num_seeds, testing::num_seeds_of(fields.stage)));
   EXPECT_TRUE(at::equal(lane.observer.seen().blueprints[0], at::tensor({-1, 4, -1}, at::kLong)));
 }
 
