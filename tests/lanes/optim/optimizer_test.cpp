@@ -7,6 +7,7 @@
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes {
 namespace {
@@ -379,7 +380,7 @@ TEST(LaneOptim, LetsComputeCopiesFollow) {
   weight.refresh();
   LaneSGD({&weight}, {.learning_rate = 0.5}).step();
   EXPECT_TRUE(at::equal(weight.compute(), weight.value().to(at::kBFloat16)));
-  EXPECT_TRUE(is_stacked_channels_last(weight.compute()));
+  EXPECT_TRUE(support::is_stacked_channels_last(weight.compute()));
 }
 
 TEST(LaneOptim, NamesTheArgumentThatItRefuses) {
