@@ -186,6 +186,18 @@ ESPALIER_HOST_DEVICE constexpr bool is_barred(const SlotState& state) {
   return (state.flags & kSlotBarred) != 0;
 }
 
+// Whether the seed takes part in what its network computes: one that only learns beside it does not.
+ESPALIER_HOST_DEVICE constexpr bool is_felt(const SlotState& state) {
+  return state.stage >= SeedStage::kBlending && state.stage <= SeedStage::kFossilized && state.amplitude > 0;
+}
+
+// Whether there is something to decide about a seed that something goes through, so that a network without it
+// says something. A fossilised one is not measured: whether there is such a network would depend on other
+// lanes.
+ESPALIER_HOST_DEVICE constexpr bool is_undecided(const SlotState& state) {
+  return holds_seed(state.stage) && state.stage != SeedStage::kFossilized && state.amplitude > 0;
+}
+
 // What a barred slot may not be asked.
 inline constexpr uint32_t kBarredOps =
     bit_of(SeedOp::kGerminate) | bit_of(SeedOp::kPrune) | bit_of(SeedOp::kSetAmplitudeTarget);

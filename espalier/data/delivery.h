@@ -27,7 +27,7 @@ namespace espalier::data {
 
 enum class Ahead {
   kFromHostMemory,  // batches are made ahead where the data is in host memory and the step is not
-  kAlways,
+  kAlways,          // everywhere: so the CPU too can be seen to give the same batches
 };
 
 struct DeliveryOptions {

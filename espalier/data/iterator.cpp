@@ -88,10 +88,6 @@ GatherIterator::GatherIterator(const IteratorOptions& options,
 
 GatherIterator::~GatherIterator() = default;
 
-size_t GatherIterator::num_groups() const {
-  return groups_.size();
-}
-
 GatherIterator::Group GatherIterator::make_group(
     const PlanGroup& planned, const std::vector<std::shared_ptr<const ResidentDataset>>& datasets) {
   const c10::Device device = torch_device(planned.device);

@@ -72,14 +72,14 @@ class GatherIterator {
   // For plan `shared`: one read, broadcast to the lanes without a copy.
   std::optional<std::vector<StackedBatch>> eval_stacked();
 
-  // A restored iterator goes on with exactly the batches that would have come, in O(1).
+  // For a program's own checkpoints: a restored iterator goes on with exactly the batches that would have
+  // come, in O(1).
   IteratorState state() const;
   void restore(const IteratorState& state);
 
   // What a captured step needs to gather by itself into buffers of its own: the call for device `group`,
   // without position and outputs.
   GatherCall gather_call(size_t group) const;
-  size_t num_groups() const;
 
  private:
   struct Group;

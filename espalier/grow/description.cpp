@@ -93,8 +93,7 @@ std::string NetworkDescription::image_text() const {
 }
 
 bool is_felt(const SeedDescription& seed) {
-  return seed.state.stage != SeedStage::kGerminated && seed.state.stage != SeedStage::kTraining &&
-         seed.state.amplitude > 0;
+  return is_felt(seed.state);
 }
 
 Json to_json(const NetworkDescription& network) {

@@ -56,7 +56,7 @@ struct NetworkDescription {
   std::string image_text() const;
 };
 
-// Whether the seed takes part in what the network computes: one that only learns beside it does not.
+// As is_felt() of core says of its state.
 bool is_felt(const SeedDescription& seed);
 
 nlohmann::ordered_json to_json(const NetworkDescription& network);

@@ -26,6 +26,7 @@
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/archive.h"
 #include "espalier/run/directory.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/run/location.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/control/recorder.h"
@@ -115,7 +116,7 @@ class Keeper {
     if (folder_.empty()) return;
     const train::LaneRecord* best = nullptr;
     for (const train::LaneRecord& lane : last.lanes)
-      if (lane.outcome == train::LaneOutcome::kTrained &&
+      if (lane.outcome == LaneOutcome::kTrained &&
           (best == nullptr || lane.validated.accuracy > best->validated.accuracy))
         best = &lane;
     int64_t chosen = best == nullptr ? -1 : best->lane;  // rank 0 sees all lanes
@@ -181,7 +182,7 @@ nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<cons
 }
 
 nlohmann::ordered_json line_of(const EvaluatedEpisode& done, size_t lane) {
-  return {{"kind", "evaluated_lane"},
+  return {{"kind", name_of(run::LineKind::kEvaluatedLane)},
           {"controller", done.controller},
           {"episode", done.episode},
           {"lane", lane},
@@ -200,8 +201,9 @@ void put(nlohmann::ordered_json& line, const std::string& name, const Interval& 
 }
 
 nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerScores& first) {
-  nlohmann::ordered_json line{
-      {"kind", "evaluated"}, {"controller", scores.name}, {"episodes", scores.num_episodes}};
+  nlohmann::ordered_json line{{"kind", name_of(run::LineKind::kEvaluated)},
+                              {"controller", scores.name},
+                              {"episodes", scores.num_episodes}};
   put(line, "test_accuracy", scores.interval(scores.accuracy));
   put(line, "test_accuracy_over_first", scores.gain_over(first));
   line["test_accuracy_over_first_p"] = scores.chance_over(first);
@@ -215,7 +217,8 @@ nlohmann::ordered_json line_of(const ControllerScores& scores, const ControllerS
 }
 
 nlohmann::ordered_json pair_line(const ControllerScores& scores, const ControllerScores& other) {
-  nlohmann::ordered_json line{{"kind", "compared"}, {"controller", scores.name}, {"over", other.name}};
+  nlohmann::ordered_json line{
+      {"kind", name_of(run::LineKind::kCompared)}, {"controller", scores.name}, {"over", other.name}};
   put(line, "test_accuracy_difference", scores.gain_over(other));
   line["test_accuracy_difference_p"] = scores.chance_over(other);
   return line;
@@ -438,7 +441,9 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   if (!dataset->device.is_cpu())
     run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
   EvaluateResult result{.scores = state.scores, .seconds = run.seconds(), .run_dir = run.path()};
-  run.write_metrics({{"kind", "result"}, {"episodes", options.episodes}, {"seconds", result.seconds}});
+  run.write_metrics({{"kind", name_of(run::LineKind::kResult)},
+                     {"episodes", options.episodes},
+                     {"seconds", result.seconds}});
   run.finish();
   return result;
 }

@@ -19,6 +19,7 @@
 #include "espalier/linet/file.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/earlier.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/memory/linet.h"
 #include "espalier/train/memory/plan.h"
@@ -50,7 +51,7 @@ ordered_json environment(const train::LinetConfig& options, const data::Resident
 
 ordered_json line_of(const train::LinetEpoch& epoch, const std::vector<std::string>& names,
                      double learning_rate) {
-  ordered_json line{{"kind", "epoch"},
+  ordered_json line{{"kind", name_of(run::LineKind::kEpochOfOne)},
                     {"epoch", epoch.epoch},
                     {"train_loss", epoch.trained.loss},
                     {"train_accuracy", epoch.trained.accuracy},
@@ -89,7 +90,7 @@ ordered_json line_of(const train::LinetEpoch& epoch, const std::vector<std::stri
 
 ordered_json line_of(const LinetResult& result) {
   const train::LinetScore& whole = result.tested.whole;
-  ordered_json line{{"kind", "result"},
+  ordered_json line{{"kind", name_of(run::LineKind::kResult)},
                     {"test_loss", whole.loss},
                     {"test_accuracy", whole.accuracy},
                     {"test_mean_class_accuracy", whole.mean_class_accuracy},

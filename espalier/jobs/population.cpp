@@ -20,6 +20,7 @@
 #include "espalier/jobs/scope.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/directory.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/train/control/recorded.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/train/population/trainer.h"
@@ -52,8 +53,9 @@ nlohmann::ordered_json environment(const train::PopulationConfig& options,
 }
 
 nlohmann::ordered_json comparison_line(const train::FormatComparison& compared) {
-  nlohmann::ordered_json line{
-      {"kind", "memory_format"}, {"memory_format", "contiguous"}, {"time/step_ms", compared.step_ms}};
+  nlohmann::ordered_json line{{"kind", name_of(run::LineKind::kMemoryFormat)},
+                              {"memory_format", "contiguous"},
+                              {"time/step_ms", compared.step_ms}};
   if (compared.channels_last_ms) line["time/channels_last_step_ms"] = *compared.channels_last_ms;
   return line;
 }
@@ -255,7 +257,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
     if (job.lane_lines == LaneLines::kYes)
       for (const nlohmann::ordered_json& line : lane_result_lines(environments, result.tested))
         run.write_metrics(line);
-    nlohmann::ordered_json line{{"kind", "result"},
+    nlohmann::ordered_json line{{"kind", name_of(run::LineKind::kResult)},
                                 {"test_loss", result.mean().loss},
                                 {"test_accuracy", result.mean().accuracy},
                                 {"seconds", result.seconds}};

@@ -15,6 +15,7 @@
 #include "espalier/jobs/scope.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/directory.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/control/policy_file.h"
 #include "espalier/train/population/setup.h"
@@ -186,7 +187,7 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
   result.last_return = mean_over(returns, returns.size() - tenth, tenth);
   if (trainer.policy() != nullptr) result.policy = run.path() / kPolicyFile;
   result.seconds = run.seconds();
-  run.write_metrics({{"kind", "result"},
+  run.write_metrics({{"kind", name_of(run::LineKind::kResult)},
                      {"rounds", result.rounds},
                      {"first_return", result.first_return},
                      {"last_return", result.last_return},

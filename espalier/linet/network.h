@@ -92,6 +92,8 @@ class Linet {
   int64_t num_parameters();
 
   void initialise(uint64_t seed);
+  // Inputs so far that had to be brought to the network's type and layout: for programs that feed it
+  // themselves, 0 where theirs are right.
   int64_t entry_conversions() const;
 
  private:

@@ -63,7 +63,6 @@ class Acting {
   const at::Tensor& illegal() const { return illegal_; }  // [L] bool: in a state that no lifecycle makes
 
   const Rollout& rollout() const { return rollout_; }  // since the last begin() that was to learn
-  const Observer& observer() const { return observer_; }
 
   std::vector<NamedTensor> state() const;  // what a checkpoint between rounds holds
   // What one in the middle of an episode holds besides: all that act() and finish_step() change.

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
@@ -15,6 +16,7 @@
 #include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/utf8.h"
 #include "espalier/run/earlier.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/fingerprint.h"
 #include "espalier/run/location.h"
@@ -351,7 +353,7 @@ void Run::write_file(const std::string& name, const std::string& text) const {
 }
 
 bool Run::is_left_out(const Json& line) const {
-  if (options_.lane_lines == 1 || line.value("kind", Json()) != "lane") return false;
+  if (options_.lane_lines == 1 || kind_of_line(line) != LineKind::kLane) return false;
   if (options_.lane_lines == 0) return true;
   const bool has_rounds = line.contains("round");
   const int64_t place = line.value(has_rounds ? "round" : "epoch", int64_t{1});
@@ -360,6 +362,8 @@ bool Run::is_left_out(const Json& line) const {
 }
 
 void Run::write_metrics(const Json& line) {
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(!unlisted_in(line), "write_metrics: ", *unlisted_in(line),
+                                   ": want those of run/files/metric_keys.cpp, got ", line.dump());
   if (!world_.leads()) return;
   if (is_left_out(line)) {
     if (events_.line_written) events_.line_written(line);

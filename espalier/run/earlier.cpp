@@ -12,6 +12,7 @@
 #include "espalier/core/files/lock.h"
 #include "espalier/core/machine/program.h"
 #include "espalier/run/files/checkpoint_folder.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/location.h"
 
@@ -78,7 +79,7 @@ std::string resume_command(const std::string& job, const fs::path& run) {
 bool ends_with_result(const fs::path& run) {
   if (is_packed(run)) return true;  // only finished runs are
   const Json line = Json::parse(last_line(run / kMetrics), nullptr, /*allow_exceptions=*/false);
-  return line.is_object() && line.value("kind", Json()) == "result";
+  return kind_of_line(line) == LineKind::kResult;
 }
 
 Json without_free_keys(Json config) {

@@ -57,9 +57,4 @@ inline bool is_channels_last(const at::Tensor& images) {
   return images.dim() == 4 && images.is_contiguous(c10::MemoryFormat::ChannelsLast);
 }
 
-// Whether every lane of [L,B,C,H,W] is channels-last. All lanes have the strides of the first.
-inline bool is_stacked_channels_last(const at::Tensor& stacked) {
-  return stacked.dim() == 5 && (stacked.size(0) == 0 || is_channels_last(stacked.select(0, 0)));
-}
-
 }  // namespace espalier

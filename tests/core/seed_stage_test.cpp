@@ -149,6 +149,19 @@ TEST(SeedStage, PartsSeedsFromCleaningUp) {
     EXPECT_TRUE(!holds_seed(stage) && is_cleaning_up(stage)) << name_of(stage);
 }
 
+TEST(SeedStage, PartsSeedsThatAreFeltFromThoseThatOnlyLearn) {
+  for (const SeedStage stage : kStages) {
+    SlotState state{.stage = stage, .amplitude = 0.5f};
+    EXPECT_EQ(is_felt(state), stage == kBlending || stage == kHolding || stage == kFossilized)
+        << name_of(stage);
+    if (stage != kTraining && stage != kGerminated) {  // which have no amplitude
+      EXPECT_EQ(is_undecided(state), is_felt(state) && stage != kFossilized) << name_of(stage);
+    }
+    state.amplitude = 0;
+    EXPECT_FALSE(is_felt(state) || is_undecided(state)) << name_of(stage);
+  }
+}
+
 TEST(SeedStage, NamesEveryValueAndNoOther) {
   const auto names = [](auto zero, int count) {
     std::vector<std::string> all;

@@ -8,6 +8,7 @@
 #include "espalier/core/error.h"
 #include "tests/data/small_data.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::data {
 namespace {
@@ -81,7 +82,7 @@ TEST_F(GatherIteratorTest, GivesTheSameSamplesOwnedAndStacked) {
       const auto b = stacked.next_stacked();
       ASSERT_TRUE(a && b);
       const StackedBatch& all = b->front();
-      EXPECT_TRUE(is_stacked_channels_last(all.fields[0]));
+      EXPECT_TRUE(support::is_stacked_channels_last(all.fields[0]));
       int64_t with_samples = 0;
       for (size_t lane = 0; lane < 3; ++lane) {
         const int64_t count = all.counts[lane];

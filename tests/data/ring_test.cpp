@@ -6,6 +6,7 @@
 #include "espalier/core/error.h"
 #include "espalier/tensor/device.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::data {
 namespace {
@@ -62,7 +63,7 @@ TEST(BatchRing, StartsEveryLaneOn256BytesAndCountsItsBytes) {
   const auto lease = ring.acquire(current_stream(c10::kCPU));
   int64_t bytes = 0;
   for (const at::Tensor& field : lease.buffers().fields) {
-    EXPECT_TRUE(is_stacked_channels_last(field));
+    EXPECT_TRUE(support::is_stacked_channels_last(field));
     EXPECT_EQ(field.stride(0) * 4 % 256, 0);
     EXPECT_EQ(field.select(0, 1).strides(), field.select(0, 0).strides());
     bytes += static_cast<int64_t>(field.storage().nbytes());

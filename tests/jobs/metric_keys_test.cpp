@@ -10,12 +10,15 @@
 #include <regex>
 #include <set>
 
+#include "espalier/core/lane_outcome.h"
 #include "espalier/jobs/evaluate.h"
 #include "espalier/jobs/linet.h"
 #include "espalier/jobs/population.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/watch/lines/reader.h"
+#include "espalier/watch/live/state.h"
 #include "espalier/watch/page/collapses.h"
+#include "espalier/watch/page/data.h"
 #include "espalier/watch/tensorboard/scalars.h"
 #include "tests/support/cuda.h"
 #include "tests/support/temporary_folder.h"
@@ -211,6 +214,54 @@ TEST_F(MetricKeysTest, AreWhatTheReadersLookFor) {
   EXPECT_TRUE(std::isfinite(watch::number_in(record.evaluated.back().numbers, "test_accuracy_over_first")));
   EXPECT_TRUE(record.result.has_value()) << "an evaluation ends with its result";
   EXPECT_TRUE(std::isfinite(record.last_return()));
+}
+
+// The same lines, as they come, in the live view.
+TEST_F(MetricKeysTest, AreWhatTheLiveViewLooksFor) {
+  watch::LiveState epochs({.shape = watch::RunShape::kEpochs}, 0);
+  watch::LiveState rounds({.shape = watch::RunShape::kRounds}, 0);
+  std::set<std::string> notes;
+  bool has_lane = false, has_seed = false, has_planted = false, has_reward = false;
+  double seconds = 0;
+  for (const ordered_json& line : lines_) {
+    watch::LiveState& state = line.contains("round") ? rounds : epochs;
+    state.add(line, ++seconds);
+    for (const watch::LiveRow& row : state.rows()) {
+      notes.insert(row.note);
+      has_lane |= row.accuracy && row.loss && row.train_accuracy && row.gradient_norm && row.parameters;
+      has_seed |= std::ranges::any_of(row.seeds, [](const watch::LiveSeed& seed) {
+        return !seed.slot.empty() && !seed.blueprint.empty() && seed.amplitude;
+      });
+    }
+    has_planted |= state.num_chosen()[static_cast<size_t>(SeedOp::kGerminate)] > 0;
+    has_reward |= rounds.mean_reward().has_value();
+  }
+  EXPECT_TRUE(has_lane && has_seed && has_planted && has_reward);
+  EXPECT_TRUE(
+      std::ranges::any_of(notes, [](const std::string& note) { return note.ends_with(": loss jumped"); }));
+  EXPECT_FALSE(notes.contains(name_of(LaneOutcome::kTrained))) << "a lane that was trained needs no note";
+  EXPECT_TRUE(epochs.is_finished());
+  EXPECT_TRUE(epochs.accuracy() && epochs.loss());
+  EXPECT_TRUE(epochs.has_streams());
+  EXPECT_TRUE(
+      std::ranges::any_of(epochs.rows(), [](const watch::LiveRow& row) { return row.share && row.loss; }));
+  EXPECT_EQ(rounds.round(), 3);
+  EXPECT_TRUE(rounds.last_return() && rounds.entropy() && rounds.approx_kl());
+}
+
+// The keys of a lane's lines are drawn where the list says.
+TEST_F(MetricKeysTest, OfALaneHaveTheirCurveOnThePage) {
+  watch::RunRecord record;
+  for (const ordered_json& line : lines_)
+    if (line.contains("round")) watch::add_line(record, line.dump());
+  const ordered_json detail = watch::page_data(record)["details"].back();
+  std::set<std::string> drawn;
+  for (const auto& [key, curves] : detail["curves"].items()) {
+    drawn.insert(key);
+    EXPECT_TRUE(curves.at(0).at(0).is_number()) << key;
+  }
+  EXPECT_EQ(drawn, run::keys_on_page(LineKind::kLane));
+  EXPECT_EQ(drawn.size(), 6u);
 }
 
 // A number that is neither a place nor drawn would be seen by nobody.

@@ -18,6 +18,7 @@
 #include "espalier/lanes/stack.h"
 #include "espalier/tensor/layout.h"
 #include "tests/support/cuda.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes::testing {
 
@@ -273,7 +274,7 @@ inline void expect_lane_layout(const at::Tensor& stacked, const std::string& wha
   const at::Tensor want = empty_lanes(stacked.sizes(), stacked.options());
   EXPECT_EQ(stacked.strides(), want.strides()) << what << " of sizes " << stacked.sizes();
   if (stacked.dim() == 5) {
-    EXPECT_TRUE(is_stacked_channels_last(stacked)) << what;
+    EXPECT_TRUE(support::is_stacked_channels_last(stacked)) << what;
   }
 }
 

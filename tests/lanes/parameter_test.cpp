@@ -2,6 +2,7 @@
 
 #include "tests/lanes/compare.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes {
 namespace {
@@ -12,7 +13,7 @@ TEST(LaneParameter, HasAGradientAndACopyThatKeepItsLayoutFromBirth) {
     EXPECT_TRUE(weight.value().is_leaf() && weight.value().requires_grad());
     EXPECT_TRUE(at::equal(weight.gradient(), at::zeros({3, 5, 3, 3, 3})));
     for (const at::Tensor& tensor : {weight.value(), weight.gradient(), weight.compute()})
-      EXPECT_TRUE(is_stacked_channels_last(tensor));
+      EXPECT_TRUE(support::is_stacked_channels_last(tensor));
     EXPECT_EQ(weight.gradient().strides(), weight.value().strides());
     EXPECT_EQ(weight.compute().scalar_type(), compute);
     EXPECT_EQ(weight.compute().data_ptr() == weight.value().data_ptr(), compute == at::kFloat);

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "espalier/tensor/layout.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes {
 namespace {
@@ -16,7 +17,7 @@ TEST(LaneTensor, StartsEveryLaneOnABoundary) {
       ASSERT_EQ(lanes.sizes(), at::IntArrayRef(sizes));
       EXPECT_EQ(lanes.stride(0) * static_cast<int64_t>(lanes.element_size()) % kLaneAlignmentBytes, 0);
       EXPECT_TRUE(sizes.size() == 5 || sizes[0] == 0 || lanes.select(0, 0).is_contiguous());
-      EXPECT_TRUE(sizes.size() != 5 || is_stacked_channels_last(lanes));
+      EXPECT_TRUE(sizes.size() != 5 || support::is_stacked_channels_last(lanes));
       EXPECT_EQ(lanes.storage().use_count(), 1) << "a view: nobody could tell that the memory is his own";
     }
   }

@@ -6,6 +6,7 @@
 #include "espalier/lanes/stack.h"
 #include "tests/lanes/compare.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::linet {
 namespace {
@@ -53,7 +54,7 @@ void expect_plain(const LiConv& conv, const std::vector<at::Tensor>& x, int64_t 
   const at::Tensor out = conv.forward(x), expected = plain(conv, x, stride, padding);
   ASSERT_EQ(out.sizes(), expected.sizes());
   EXPECT_LE(largest(out - expected), 1e-9 * largest(expected));
-  EXPECT_TRUE(is_stacked_channels_last(out.detach()));
+  EXPECT_TRUE(support::is_stacked_channels_last(out.detach()));
   const at::Tensor grad = random_lanes(out.sizes());
   const auto own = torch::autograd::grad({out}, wanted, {grad});
   const auto theirs = torch::autograd::grad({expected}, wanted, {grad});

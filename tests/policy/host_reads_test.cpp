@@ -10,6 +10,7 @@
 #include "espalier/policy/acting.h"
 #include "espalier/policy/learn/ppo.h"
 #include "espalier/policy/reward/account.h"
+#include "tests/policy/num_seeds.h"
 
 namespace espalier::policy {
 namespace {
@@ -78,7 +79,7 @@ TEST(PolicyHostReads, AreNoneFromTheMasksToTheDiagnosticsOfAnUpdate) {
     const ActionMasks masks = rules.masks_of({.stage = stage,
                                               .flags = numbers({kLanes, 2}),
                                               .age_steps = numbers({kLanes, 2}),
-                                              .num_seeds = num_seeds_of(stage),
+                                              .num_seeds = testing::num_seeds_of(stage),
                                               .frozen = flags({kLanes})});
     const Observation seen{at::zeros({kLanes, 5}, floats), numbers({kLanes, 2})};
     const RecurrentState before = state;

@@ -363,5 +363,13 @@ TEST_F(RunTest, GoesOnWithMetricsThatWerePacked) {
   EXPECT_FALSE(fs::exists(path_ / kPackedMetrics));
 }
 
+#if !defined(NDEBUG)
+TEST_F(RunTest, RefusesALineThatNoReaderKnows) {
+  espalier::run::Run run(options_, "host", {{"epochs", 9}});
+  run.begin({}, [](StateArchive&) {});
+  EXPECT_ERROR(run.write_metrics({{"kind", "lane"}, {"colour", 1}}), c10::Error, "write_metrics", "'colour'");
+}
+#endif
+
 }  // namespace
 }  // namespace espalier::run

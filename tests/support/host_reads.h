@@ -4,9 +4,11 @@
 
 #include <ATen/record_function.h>
 
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace espalier::support {
 
@@ -35,6 +37,30 @@ class ReadRecorder {
   static std::set<std::string>& noticed() {
     static std::set<std::string> names;
     return names;
+  }
+  at::CallbackHandle handle_;
+};
+
+// As long as it lives, this thread's ranges of one name (RECORD_USER_SCOPE) are counted.
+class RangeCounter {
+ public:
+  explicit RangeCounter(const std::string& name) {
+    counted() = {name, 0};
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                                           if (counted().first == function.name()) counted().second += 1;
+                                           return std::unique_ptr<at::ObserverContext>();
+                                         }).scopes({at::RecordScope::USER_SCOPE}));
+  }
+  ~RangeCounter() { at::removeCallback(handle_); }
+  RangeCounter(const RangeCounter&) = delete;
+  RangeCounter& operator=(const RangeCounter&) = delete;
+
+  int64_t count() const { return counted().second; }
+
+ private:
+  static std::pair<std::string, int64_t>& counted() {
+    static std::pair<std::string, int64_t> of;
+    return of;
   }
   at::CallbackHandle handle_;
 };

@@ -107,6 +107,8 @@ class Host {
   int64_t slot_index(std::string_view name) const;               // refuses an unknown one, with the list
   int64_t num_parameters();                                      // per lane, before anything grew on it
 
+  // Inputs so far that had to be brought to the host's type and layout: for programs that feed it themselves,
+  // 0 where theirs are right.
   int64_t entry_conversions() const { return entry_.num_conversions(); }
 
  protected:

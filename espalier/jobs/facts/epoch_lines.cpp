@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "espalier/jobs/facts/dataset.h"
+#include "espalier/run/files/metric_keys.h"
 
 namespace espalier::jobs {
 namespace {
@@ -46,7 +47,7 @@ std::string EpochLines::action_text(const SeedAction& action) const {
 }
 
 ordered_json EpochLines::lane_line(const train::EpochRecord& epoch, const train::LaneRecord& lane) const {
-  ordered_json line{{"kind", "lane"},
+  ordered_json line{{"kind", name_of(run::LineKind::kLane)},
                     {"epoch", epoch.epoch},
                     {"lane", lane.lane},
                     {"outcome", name_of(lane.outcome)},
@@ -61,7 +62,7 @@ ordered_json EpochLines::lane_line(const train::EpochRecord& epoch, const train:
                     {"rate_factor", lane.rate_factor},
                     {"rollbacks", lane.num_rollbacks},
                     {"parameters", lane.num_parameters}};
-  if (lane.verdict != train::Verdict::kSound) line["collapse"] = name_of(lane.verdict);
+  if (lane.verdict != Verdict::kSound) line["collapse"] = name_of(lane.verdict);
   for (const int64_t slot : lane.blamed) line["barred"].push_back(slots_[static_cast<size_t>(slot)]);
   if (lane.trained.loss_scale > 0) {
     line["loss_scale"] = lane.trained.loss_scale;
@@ -93,7 +94,7 @@ ordered_json EpochLines::epoch_line(const train::EpochRecord& epoch, double lear
   const train::LaneScore validated = epoch.mean_validated();
   const auto accuracy = [](const train::LaneRecord& lane) { return lane.validated.accuracy; };
   const auto [worst, best] = std::ranges::minmax(epoch.lanes, {}, accuracy);
-  ordered_json line{{"kind", "epoch"},
+  ordered_json line{{"kind", name_of(run::LineKind::kEpochOfMany)},
                     {"epoch", epoch.epoch},
                     {"lanes", epoch.lanes.size()},
                     {"train_loss", trained.loss},

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "espalier/run/files/metric_keys.h"
+
 namespace espalier::jobs {
 
 // From the networks themselves and not from the last epoch's record: a finished run that is resumed trains no
@@ -16,7 +18,7 @@ std::vector<nlohmann::ordered_json> lane_result_lines(train::PopulationTrainer& 
       for (const SlotState& slot : shard.lifecycle().lane_states(lane))
         kept += slot.stage == SeedStage::kFossilized ? 1 : 0;
       const auto env = static_cast<size_t>(shard.env_of(lane));
-      lines[env] = {{"kind", "lane_result"},
+      lines[env] = {{"kind", name_of(run::LineKind::kLaneResult)},
                     {"lane", env},
                     {"test_loss", tested[env].loss},
                     {"test_accuracy", tested[env].accuracy},

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "espalier/run/files/metric_keys.h"
+
 namespace espalier::jobs {
 namespace {
 
@@ -27,7 +29,7 @@ PpoLines::PpoLines(const train::PopulationTrainer& environments, const train::Pp
 
 ordered_json PpoLines::step_line(int64_t round, const train::EpochRecord& epoch,
                                  const train::LaneRecord& lane) const {
-  ordered_json line{{"kind", "lane"}, {"round", round}, {"step", epoch.epoch}};
+  ordered_json line{{"kind", name_of(run::LineKind::kLane)}, {"round", round}, {"step", epoch.epoch}};
   ordered_json rest = epochs_.lane_line(epoch, lane);
   rest.erase("epoch");
   line.update(rest);
@@ -43,7 +45,7 @@ ordered_json PpoLines::round_line(const train::RoundRecord& round) const {
   const train::EpisodeRecord& episode = round.episode;
   const auto lanes = static_cast<double>(episode.last.lanes.size());
   const double seconds = episode.seconds + round.update_seconds;
-  ordered_json line{{"kind", "round"},
+  ordered_json line{{"kind", name_of(run::LineKind::kRound)},
                     {"round", episode.round},
                     {"charts/episodic_return", episode.mean_return()},
                     {"charts/episodic_length", mean_of(episode.lengths)},

@@ -92,10 +92,6 @@ void LaneOptimizer::reset(const at::Tensor& lanes) {
   for (size_t i = 0; i < state_.size(); ++i) state_[i].masked_fill_(per_lane(lanes, state_[i]), initial_[i]);
 }
 
-void LaneOptimizer::zero_grad() {
-  for (const LaneParameter* parameter : parameters_) parameter->gradient().zero_();
-}
-
 LaneSGD::LaneSGD(std::vector<LaneParameter*> parameters, const LaneSgdOptions& options)
     : LaneOptimizer(std::move(parameters), options.learning_rate, options.weight_decay), options_(options) {
   TORCH_CHECK(options.momentum >= 0, "LaneSGD: momentum: want at least 0, got ", options.momentum);

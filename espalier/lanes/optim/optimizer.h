@@ -34,8 +34,6 @@ class LaneOptimizer {
   // Lanes named by [L] bool forget their state, as if they had never made a step.
   void reset(const at::Tensor& lanes);
 
-  void zero_grad();  // in place: gradients stay where they are
-
   // Where the parameters show another number of entries: the same here, over state that never moves.
   virtual void use_lanes(int64_t lanes);
 

@@ -82,12 +82,4 @@ ActionMasks MaskRules::masks_of(const SlotFields& slots) const {
   return {.op = op, .slot = slot, .illegal_state = op.any(1).logical_not()};
 }
 
-at::Tensor num_seeds_of(const at::Tensor& stage) {
-  static_assert(holds_seed(SeedStage::kGerminated) && holds_seed(SeedStage::kFossilized) &&
-                !holds_seed(SeedStage::kPruned));
-  return (stage.ge(static_cast<int64_t>(SeedStage::kGerminated)) &
-          stage.le(static_cast<int64_t>(SeedStage::kFossilized)))
-      .sum(1);
-}
-
 }  // namespace espalier::policy

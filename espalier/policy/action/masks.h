@@ -18,7 +18,7 @@ struct SlotFields {
   at::Tensor stage;      // [L,S] i64, by the numbers of SeedStage
   at::Tensor flags;      // [L,S] i64
   at::Tensor age_steps;  // [L,S] i64
-  at::Tensor num_seeds;  // [L] i64: what counts against max_seeds; see num_seeds_of()
+  at::Tensor num_seeds;  // [L] i64: what counts against max_seeds, kept ones included
   at::Tensor frozen;     // [L] bool: these may only wait, until the round ends; or undefined: none
 };
 
@@ -45,8 +45,5 @@ class MaskRules {
   int64_t num_slots_;
   int64_t max_seeds_;
 };
-
-// Seeds that each lane holds now, those kept for good included. stage: [L,S] i64. Returns [L] i64.
-at::Tensor num_seeds_of(const at::Tensor& stage);
 
 }  // namespace espalier::policy

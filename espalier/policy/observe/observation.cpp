@@ -40,6 +40,15 @@ at::Tensor holds_seed(const at::Tensor& states) {
       .logical_and(stage.le(static_cast<int64_t>(SeedStage::kFossilized)));
 }
 
+at::Tensor is_undecided(const at::Tensor& states) {
+  static_assert(offsetof(SlotState, amplitude) % sizeof(float) == 0);
+  const at::Tensor amplitude =
+      states.view(at::kFloat).select(2, offsetof(SlotState, amplitude) / sizeof(float));
+  return holds_seed(states)
+      .logical_and(amplitude.gt(0))
+      .logical_and(states.select(2, 0).ne(static_cast<int64_t>(SeedStage::kFossilized)));
+}
+
 Observer::Observer(const ObserverOptions& options) : options_(options) {
   const int64_t lanes = options.lanes, slots = options.space.num_slots;
   TORCH_CHECK(lanes >= 1 && slots >= 1 && options.episode_length >= 1,

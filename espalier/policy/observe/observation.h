@@ -39,6 +39,8 @@ RawObservation empty_raw_observation(const ObserverOptions& options);
 
 // [L,S] bool: as holds_seed() of core says of every slot. states: as RawObservation's.
 at::Tensor holds_seed(const at::Tensor& states);
+// The same of is_undecided().
+at::Tensor is_undecided(const at::Tensor& states);
 
 class Observer {
  public:

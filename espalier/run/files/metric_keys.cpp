@@ -20,19 +20,19 @@ constexpr auto kKeys = std::to_array<MetricKey>({
     {kLane, "step"},
     {kLane, "lane"},
     {kLane, "outcome"},
-    {kLane, "train_loss", "train_loss"},
-    {kLane, "train_accuracy", "train_accuracy"},
-    {kLane, "validation_loss", "validation_loss"},
-    {kLane, "validation_accuracy", "validation_accuracy"},
+    {kLane, "train_loss", "train_loss", kCurve},
+    {kLane, "train_accuracy", "train_accuracy", kCurve},
+    {kLane, "validation_loss", "validation_loss", kCurve},
+    {kLane, "validation_accuracy", "validation_accuracy", kCurve},
     {kLane, "validation_error", "validation_error"},
-    {kLane, "gradient_norm", "gradient_norm"},
+    {kLane, "gradient_norm", "gradient_norm", kCurve},
     {kLane, "largest_gradient_norm", "largest_gradient_norm"},
     {kLane, "non_finite_steps", "non_finite_steps"},
     {kLane, "rate_factor", "rate_factor"},
     {kLane, "rollbacks", "rollbacks"},
     {kLane, "collapse"},
     {kLane, "barred"},
-    {kLane, "parameters", "parameters"},
+    {kLane, "parameters", "parameters", kCurve},
     {kLane, "loss_scale", "loss_scale"},
     {kLane, "skipped_steps", "skipped_steps"},
     {kLane, "action"},
@@ -203,6 +203,28 @@ std::optional<std::string_view> matched(std::string_view pattern, std::string_vi
   return key.substr(head.size(), key.size() - head.size() - tail.size());
 }
 
+constexpr auto kKindsOfLines =
+    std::to_array<LineKind>({kLane, kEpochOfMany, kEpochOfOne, kRound, kResult, kLaneResult, kMemoryFormat,
+                             kEvaluated, kCompared, kEvaluatedLane});
+
+template <class Json>
+std::optional<LineKind> kind_of(const Json& line) {
+  if (!line.is_object()) return std::nullopt;
+  const auto kind = line.find("kind");
+  if (kind == line.end() || !kind->is_string()) return std::nullopt;
+  const auto* const found =
+      std::ranges::find(kKindsOfLines, kind->template get_ref<const std::string&>(),
+                        [](LineKind line_kind) { return std::string_view(name_of(line_kind)); });
+  if (found == kKindsOfLines.end()) return std::nullopt;
+  return *found == kEpochOfMany && !line.contains("lanes") ? kEpochOfOne : *found;
+}
+
+std::optional<std::string> unlisted_among(LineKind kind, const nlohmann::ordered_json& values) {
+  for (const auto& [key, value] : values.items())
+    if (find_metric_key(kind, key) == nullptr) return "the key '" + key + "'";
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::span<const MetricKey> metric_keys() {
@@ -229,24 +251,56 @@ std::set<std::string> keys_on_page(LineKind line) {
   return keys;
 }
 
+const char* name_of(LineKind line) {
+  switch (line) {
+    case kLane:
+      return "lane";
+    case kEpochOfMany:
+    case kEpochOfOne:
+      return "epoch";
+    case kRound:
+      return "round";
+    case kResult:
+      return "result";
+    case kLaneResult:
+      return "lane_result";
+    case kMemoryFormat:
+      return "memory_format";
+    case kEvaluated:
+      return "evaluated";
+    case kCompared:
+      return "compared";
+    case kEvaluatedLane:
+      return "evaluated_lane";
+    case kSlot:
+    case kEpochStream:
+    case kResultStream:
+      break;
+  }
+  return "";
+}
+
 std::optional<LineKind> kind_of_line(const nlohmann::ordered_json& line) {
-  if (!line.is_object()) return std::nullopt;
-  const auto kind = line.find("kind");
-  if (kind == line.end() || !kind->is_string()) return std::nullopt;
-  const std::string& name = kind->get_ref<const std::string&>();
-  if (name == "epoch") return line.contains("lanes") ? kEpochOfMany : kEpochOfOne;
-  constexpr auto kNames =
-      std::to_array<std::pair<std::string_view, LineKind>>({{"lane", kLane},
-                                                            {"round", kRound},
-                                                            {"result", kResult},
-                                                            {"lane_result", kLaneResult},
-                                                            {"memory_format", kMemoryFormat},
-                                                            {"evaluated", kEvaluated},
-                                                            {"compared", kCompared},
-                                                            {"evaluated_lane", kEvaluatedLane}});
-  for (const auto& [known, line_kind] : kNames)
-    if (name == known) return line_kind;
-  return std::nullopt;
+  return kind_of(line);
+}
+
+std::optional<LineKind> kind_of_line(const nlohmann::json& line) {
+  return kind_of(line);
+}
+
+std::optional<std::string> unlisted_in(const nlohmann::ordered_json& line) {
+  const std::optional<LineKind> kind = kind_of_line(line);
+  if (!kind) return "a line of an unknown kind";
+  std::optional<std::string> unlisted = unlisted_among(*kind, line);
+  const auto inside = [&](LineKind of, const char* key) {
+    const auto parts = line.find(key);
+    if (parts == line.end()) return;
+    for (const auto& part : *parts)
+      if (!unlisted) unlisted = unlisted_among(of, part);
+  };
+  inside(kSlot, "slots");
+  inside(kind == kResult ? kResultStream : kEpochStream, "streams");
+  return unlisted;
 }
 
 }  // namespace espalier::run

@@ -1,9 +1,9 @@
 // Every key that a line of metrics.jsonl may have, by the kind of line, and where its values are drawn: one
-// list for those who write lines (train) and those who read them.
+// list for those who write lines (jobs) and those who read them (watch).
 //
-// Kept true: a writer emits no key that is not listed, and none is listed that no writer emits; so that
-// nothing measured stays unseen, and no curve stays empty (tests/jobs/metric_keys_test.cpp lets the jobs
-// write).
+// Kept true: a writer emits no kind and no key that is not listed (debug builds refuse such a line), and none
+// is listed that no writer emits; so that nothing measured stays unseen, and no curve stays empty
+// (tests/jobs/metric_keys_test.cpp lets the jobs write).
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,13 @@ std::string tag_of(const MetricKey& found, std::string_view key);
 // Keys of these lines with a curve on the page.
 std::set<std::string> keys_on_page(LineKind line);
 
+// What lines say in "kind": every writer begins its lines with it. Empty for what is inside of one.
+const char* name_of(LineKind line);
 // None for a line of a kind that is not listed.
 std::optional<LineKind> kind_of_line(const nlohmann::ordered_json& line);
+std::optional<LineKind> kind_of_line(const nlohmann::json& line);
+
+// The first kind or key of the line, or inside of it, that is not listed, in a few words; none where all are.
+std::optional<std::string> unlisted_in(const nlohmann::ordered_json& line);
 
 }  // namespace espalier::run

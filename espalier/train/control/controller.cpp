@@ -99,10 +99,6 @@ std::unique_ptr<Controller> make(const ControllerOptions& options) {
 
 }  // namespace
 
-bool tells_norm(Telemetry telemetry, SeedStage stage) {
-  return telemetry == Telemetry::kAll || stage == SeedStage::kTraining || stage == SeedStage::kHolding;
-}
-
 bool GrowthLimits::may_germinate(const LaneReport& lane, size_t slot) const {
   if (!may_choose(lane.slots[slot].state, SeedOp::kGerminate)) return false;
   int64_t held = 0;

@@ -32,11 +32,9 @@ struct SlotReport {
   grow::SeedMeasurements measured;  // about the seed, where there is one
 };
 
-// Whose gradient norms an epoch tells. What gates ask for is always told.
+// Whose gradient norms an epoch tells: those of all seeds that have trained, or only of the ones that gates
+// ask about, in TRAINING and HOLDING.
 enum class Telemetry { kAll, kForGates };
-
-// Whether a seed's norm is.
-bool tells_norm(Telemetry telemetry, SeedStage stage);
 
 // What one lane showed in the epoch that just ended.
 struct LaneReport {

@@ -3,15 +3,6 @@
 #include <utility>
 
 namespace espalier::train {
-namespace {
-
-// Seeds that only learn beside a network are no part of what it computes.
-bool is_felt(const SlotState& state) {
-  return holds_seed(state.stage) && state.stage != SeedStage::kGerminated &&
-         state.stage != SeedStage::kTraining && state.amplitude > 0;
-}
-
-}  // namespace
 
 Recorder::Recorder(const std::string& controller, const PopulationConfig& options,
                    const grow::Population& population)

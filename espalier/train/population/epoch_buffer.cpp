@@ -120,7 +120,6 @@ EpochSums EpochBuffer::sums(Telemetry telemetry) const {
 
 void EpochBuffer::read(const at::Tensor& rows, const at::Tensor& carried) {
   RECORD_USER_SCOPE("copy of the epoch");
-  num_reads_ += 1;
   const at::Tensor all = carried.defined() ? at::cat({rows, carried}) : rows;
   if (!is_copied_) {
     host_ = all;

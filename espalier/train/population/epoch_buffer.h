@@ -77,7 +77,6 @@ class EpochBuffer {
   std::vector<double> column_of(int64_t env) const;
 
   int64_t num_lanes() const { return packed_.size(1); }
-  int64_t num_reads() const { return num_reads_; }
 
  private:
   EpochBuffer(const std::vector<std::vector<int64_t>>& envs, int64_t num_lanes, int64_t num_slots,
@@ -96,7 +95,6 @@ class EpochBuffer {
   at::Tensor packed_;                     // [rows,L] f64 device
   at::Tensor host_;                       // [R,L] f64, pinned where the device is not the CPU
   std::optional<c10::Event> is_copied_;   // none on the CPU
-  int64_t num_reads_ = 0;
 };
 
 }  // namespace espalier::train

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstddef>
 #include <limits>
 
 #include "espalier/run/archive.h"
@@ -45,24 +44,13 @@ at::Tensor mean_of(const at::Tensor& passes, int64_t which) {
   return passes.select(-2, which) / passes.select(-2, kSamples).clamp_min(1);
 }
 
-// [L,S] bool: seeds that something goes through and that are not decided about, so that a pass without them
-// says something. A fossilised one is not measured: whether there is a pass would depend on other lanes.
-at::Tensor is_undecided(const at::Tensor& states) {
-  static_assert(offsetof(SlotState, amplitude) % sizeof(float) == 0);
-  const at::Tensor amplitude =
-      states.view(at::kFloat).select(2, offsetof(SlotState, amplitude) / sizeof(float));
-  return policy::holds_seed(states)
-      .logical_and(amplitude.gt(0))
-      .logical_and(states.select(2, 0).ne(static_cast<int64_t>(SeedStage::kFossilized)));
-}
-
 // [L,S] bool: seeds that have trained.
 at::Tensor has_trained(const at::Tensor& states) {
   return policy::holds_seed(states).logical_and(
       states.select(2, 0).ne(static_cast<int64_t>(SeedStage::kGerminated)));
 }
 
-// [L,S] bool: as tells_norm() says.
+// [L,S] bool: seeds whose gradient norms are told.
 at::Tensor is_told(const at::Tensor& states, Telemetry telemetry) {
   const at::Tensor trained = has_trained(states), stage = states.select(2, 0);
   if (telemetry == Telemetry::kAll) return trained;
@@ -180,7 +168,7 @@ void EpochReading::read_slots(const EpochSums& sums, const at::Tensor& not_finit
   const at::Tensor without = sums.validated.narrow(0, 1, slots);  // [S,3,L]
   const at::Tensor accuracy = rows_.select(0, static_cast<int64_t>(LaneReading::kValidationAccuracy));
   const at::Tensor was_measured =
-      without.select(1, kSamples).gt(0).logical_and(is_undecided(sums.states).t());  // [S,L]
+      without.select(1, kSamples).gt(0).logical_and(policy::is_undecided(sums.states).t());  // [S,L]
   slot_rows(static_cast<int64_t>(SlotReading::kContributionPoints))
       .copy_(at::where(was_measured, (accuracy - mean_of(without, kHits)) * 100, kUnmeasured));
 }

@@ -23,18 +23,6 @@ double mean_over(const std::vector<LaneRecord>& lanes, const Function& value) {
 
 }  // namespace
 
-const char* name_of(LaneOutcome outcome) {
-  switch (outcome) {
-    case LaneOutcome::kTrained:
-      return "trained";
-    case LaneOutcome::kRolledBack:
-      return "rolled_back";
-    case LaneOutcome::kRetired:
-      return "retired";
-  }
-  return "?";
-}
-
 double LaneReward::sum() const {
   return std::accumulate(terms.begin(), terms.end(), 0.0);
 }

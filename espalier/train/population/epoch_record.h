@@ -4,24 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "espalier/core/lane_outcome.h"
 #include "espalier/core/seed_stage.h"
 #include "espalier/grow/gates.h"
 #include "espalier/tensor/captured_graphs.h"
 #include "espalier/train/control/controller.h"
-#include "espalier/train/population/governor_config.h"
 #include "espalier/train/step/evaluation.h"
 #include "espalier/train/step/metrics.h"
 
 namespace espalier::train {
-
-enum class LaneOutcome {
-  kTrained,
-  // The epoch did not count: back to the last good state, without the seeds whose amplitude moved since;
-  // where none did, at half the learning rate.
-  kRolledBack,
-  kRetired,  // not trained any more: its last good state is kept
-};
-const char* name_of(LaneOutcome outcome);  // "trained", "rolled_back", "retired"
 
 // What the decision before an epoch was worth to one lane.
 struct LaneReward {

@@ -17,20 +17,6 @@ double standard_error(const GuessingLevel& guessing) {
 
 }  // namespace
 
-const char* name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kSound:
-      return "sound";
-    case Verdict::kNotFinite:
-      return "not_finite";
-    case Verdict::kLossJumped:
-      return "loss_jumped";
-    case Verdict::kGuessing:
-      return "guessing";
-  }
-  return "?";
-}
-
 Governor::Governor(const GovernorConfig& config, const GuessingLevel& guessing, int64_t lanes,
                    at::Device device)
     : config_(config),

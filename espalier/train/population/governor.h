@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "espalier/core/lane_outcome.h"
 #include "espalier/tensor/named_tensor.h"
 #include "espalier/train/population/governor_config.h"
 

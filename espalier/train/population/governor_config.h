@@ -19,13 +19,4 @@ struct GovernorConfig {
   double margin = 3;
 };
 
-// What an epoch did to a lane. The numbers travel in the epoch's one copy.
-enum class Verdict : uint8_t {
-  kSound = 0,
-  kNotFinite = 1,  // its loss or gradients
-  kLossJumped = 2,
-  kGuessing = 3,  // its accuracy is back where a network that learned nothing has it
-};
-const char* name_of(Verdict verdict);  // "sound", "not_finite", "loss_jumped", "guessing"
-
 }  // namespace espalier::train

@@ -18,11 +18,6 @@
 namespace espalier::train {
 namespace {
 
-// Whether there is something to decide about a seed that its network feels.
-bool is_undecided(const SlotState& state) {
-  return holds_seed(state.stage) && state.stage != SeedStage::kFossilized && state.amplitude > 0;
-}
-
 // What a collapse has to do with one slot.
 enum class Blame { kNone, kItsSeed, kItsRemoval };
 

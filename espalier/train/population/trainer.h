@@ -76,7 +76,6 @@ class PopulationTrainer {
   ranks::World& world() const { return world_; }
   Shard& shard(size_t index) { return *shards_[index]; }
   grow::Population& population(size_t index) const { return shards_[index]->population(); }
-  const EpochBuffer& buffer() const { return *buffer_; }
   const EpisodeReturns& returns() const { return returns_; }  // in the episode so far
   const std::vector<std::string>& reward_terms() const { return reading_->term_names(); }
 

@@ -120,8 +120,4 @@ KernelClass classify_kernel(std::string_view name) {
   return reformat.kind == KernelKind::kReformat ? reformat : found(kCopyNames, KernelKind::kCopy);
 }
 
-bool is_reformatting_kernel(std::string_view name) {
-  return classify_kernel(name).kind != KernelKind::kCompute;
-}
-
 }  // namespace espalier::watch

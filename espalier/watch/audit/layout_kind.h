@@ -54,7 +54,4 @@ struct KernelClass {
 // From a device kernel's name as the profiler gives it ("Memcpy DtoD (Device -> Device)" is one).
 KernelClass classify_kernel(std::string_view name);
 
-// Whether classify_kernel() says anything but kCompute.
-bool is_reformatting_kernel(std::string_view name);
-
 }  // namespace espalier::watch

@@ -155,10 +155,6 @@ std::string SyncReport::text() const {
   return table.text() + summary;
 }
 
-SyncReport audit_sync(c10::Device device, int steps, const std::function<void()>& step) {
-  return read_waits(*record_steps(device, "audit_sync", steps, step), device, steps);
-}
-
 SyncReport read_waits(const torch::autograd::profiler::ProfilerResult& trace, c10::Device device, int steps) {
   return read_waits(host_trace(trace), device, steps);
 }

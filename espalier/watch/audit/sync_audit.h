@@ -1,4 +1,4 @@
-// Runs a few steps under Kineto and says where the host waited for the device, and what it copied back.
+// Says of a few steps that ran under Kineto where the host waited for the device, and what it copied back.
 //
 // Kept true: a wait is a call of the CUDA runtime that returns only when the device got somewhere: a
 // synchronisation of a stream, an event or the whole device, a copy by cudaMemcpy, which ends in one, a copy
@@ -10,7 +10,6 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +34,6 @@ struct SyncReport {
   int64_t num_calls = 0;        // into the runtime, in the steps: 0 means that none was recorded
   int64_t num_copies_back = 0;  // from the device to the host
 
-  // Whether there is a device that the host could have waited for, and calls that were looked at.
-  bool is_audited() const { return !device.is_cpu() && num_calls > 0; }
   int64_t num_waits() const;
   // A table of the waits and their number per step; a sentence where nothing was there to count.
   std::string text() const;
@@ -49,8 +46,5 @@ bool is_host_wait(std::string_view runtime_call);
 SyncReport read_waits(const torch::autograd::profiler::ProfilerResult& trace, c10::Device device, int steps);
 // Reads what ran within spans named kStepRange.
 SyncReport read_waits(const HostTrace& trace, c10::Device device, int steps);
-
-// Runs `step` `steps` times. The caller has warmed up.
-SyncReport audit_sync(c10::Device device, int steps, const std::function<void()>& step);
 
 }  // namespace espalier::watch

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -14,7 +13,9 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/files/lock.h"
+#include "espalier/core/lane_outcome.h"
 #include "espalier/core/text/utf8.h"
+#include "espalier/run/files/metric_keys.h"
 #include "espalier/run/files/packed_metrics.h"
 
 namespace espalier::watch {
@@ -126,9 +127,8 @@ void add_action(RunRecord& record, const json& line, LaneLine& lane) {
 }
 
 void add_collapse(RunRecord& record, const json& line, LaneLine& lane) {
-  constexpr std::array<std::string_view, 3> kCollapses{"loss_jumped", "guessing", "not_finite"};
   const std::string collapse = text_at(line, "collapse");
-  if (std::ranges::find(kCollapses, collapse) == kCollapses.end()) return;
+  if (!is_collapse(collapse)) return;
   lane.collapse = collapse;
   const auto found = line.find("barred");
   if (found == line.end() || !found->is_array()) return;
@@ -143,19 +143,11 @@ bool add_lane(RunRecord& record, const json& line) {
   const auto round = has_rounds ? count_at(line, "round", kLargestStep) : 0;
   const auto step = count_at(line, has_rounds ? "step" : "epoch", kLargestStep);
   if (!lane || !round || !step) return false;
-  LaneLine made{.round = *round,
-                .step = *step,
-                .lane = *lane,
-                .train_loss = number_at(line, "train_loss"),
-                .train_accuracy = number_at(line, "train_accuracy"),
-                .validation_loss = number_at(line, "validation_loss"),
-                .validation_accuracy = number_at(line, "validation_accuracy"),
-                .gradient_norm = number_at(line, "gradient_norm"),
-                .parameters = number_at(line, "parameters"),
-                .reward = number_at(line, "reward")};
+  LaneLine made{.round = *round, .step = *step, .lane = *lane};
+  for (const LaneNumber& each : kLaneNumbers) made.*each.member = number_at(line, each.key);
   add_slots(record, line, made);
   const std::string outcome = text_at(line, "outcome");
-  made.is_trained = outcome.empty() || outcome == "trained";
+  made.is_trained = outcome.empty() || outcome == name_of(LaneOutcome::kTrained);
   add_collapse(record, line, made);
   add_action(record, line, made);
   record.lanes.push_back(std::move(made));
@@ -235,16 +227,34 @@ bool add_round(RunRecord& record, const json& line) {
 
 // False: it lacks what its kind must have.
 bool add_parsed(RunRecord& record, const json& line) {
-  const std::string kind = text_at(line, "kind");
+  using enum run::LineKind;
   record.result.reset();  // only a result that ends the file is one: see RunRecord::state
-  if (kind == "lane") return add_lane(record, line);
-  if (kind == "epoch") return add_epoch(record, line);
-  if (kind == "round") return add_round(record, line);
-  if (kind == "lane_result") return add_lane_result(record, line);
-  if (kind == "evaluated_lane") return add_evaluated_lane(record, line);
-  if (kind == "evaluated") return add_evaluated(record, line);
-  if (kind == "result") return add_result(record, line);
-  return true;  // a kind of another version
+  const std::optional<run::LineKind> kind = run::kind_of_line(line);
+  if (!kind) return true;  // a kind of another version
+  switch (*kind) {
+    case kLane:
+      return add_lane(record, line);
+    case kEpochOfMany:
+    case kEpochOfOne:
+      return add_epoch(record, line);
+    case kRound:
+      return add_round(record, line);
+    case kLaneResult:
+      return add_lane_result(record, line);
+    case kEvaluatedLane:
+      return add_evaluated_lane(record, line);
+    case kEvaluated:
+      return add_evaluated(record, line);
+    case kResult:
+      return add_result(record, line);
+    case kMemoryFormat:  // shown by nobody
+    case kCompared:
+    case kSlot:  // inside of a line
+    case kEpochStream:
+    case kResultStream:
+      return true;
+  }
+  return true;
 }
 
 // The job by what the run left behind, for directories that do not say.

@@ -5,6 +5,7 @@
 // valid; nothing here depends on the order in which a reader was asked.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -50,11 +51,26 @@ struct LaneLine {
   double reward = kMissing;
   std::vector<SlotLine> slots;      // those that are not dormant
   bool is_trained = true;           // neither rolled back nor retired
-  std::string collapse;             // why it was not: "loss_jumped", "guessing", "not_finite"; or empty
+  std::string collapse;             // why it was not: is_collapse() of core; or empty
   std::vector<uint32_t> barred;     // by it: indices of RunRecord::slots
   SeedOp op = SeedOp::kWait;        // what the controller chose after it
   std::optional<uint32_t> planted;  // GERMINATE: the blueprint, of RunRecord::blueprints
 };
+
+// Its numbers, by their keys in the file.
+struct LaneNumber {
+  const char* key;
+  double LaneLine::*member;
+};
+inline constexpr auto kLaneNumbers = std::to_array<LaneNumber>({
+    {"train_loss", &LaneLine::train_loss},
+    {"validation_loss", &LaneLine::validation_loss},
+    {"train_accuracy", &LaneLine::train_accuracy},
+    {"validation_accuracy", &LaneLine::validation_accuracy},
+    {"gradient_norm", &LaneLine::gradient_norm},
+    {"parameters", &LaneLine::parameters},
+    {"reward", &LaneLine::reward},
+});
 
 struct EpochLine {
   int64_t epoch = 0;

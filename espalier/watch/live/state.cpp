@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <ranges>
 
+#include "espalier/core/lane_outcome.h"
 #include "espalier/core/seed_stage.h"
+#include "espalier/run/files/metric_keys.h"
 
 namespace espalier::watch {
 namespace {
@@ -65,7 +67,7 @@ SeedOp op_of(const ordered_json& line) {
 // "rolled back: loss jumped", "retired"; nothing of a lane that was trained.
 std::string note_of(const ordered_json& line) {
   std::string note = text(line, "outcome");
-  if (note == "trained") return {};
+  if (note == name_of(LaneOutcome::kTrained)) return {};
   if (const std::string why = text(line, "collapse"); !why.empty()) note += ": " + why;
   std::ranges::replace(note, '_', ' ');
   return note;
@@ -95,15 +97,16 @@ LiveState::LiveState(RunExtent extent, double seconds)
     : extent_(extent), began_(seconds), moved_(seconds), ends_{seconds} {}
 
 void LiveState::add(const ordered_json& line, double seconds) {
-  const std::string kind = text(line, "kind");
-  if (kind == "lane" || kind == "epoch") {
+  using enum run::LineKind;
+  const std::optional<run::LineKind> kind = run::kind_of_line(line);
+  if (kind == kLane || kind == kEpochOfMany || kind == kEpochOfOne) {
     const auto epoch = integer(line, extent_.shape == RunShape::kRounds ? "step" : "epoch");
     if (!epoch) return;
     move_to(integer(line, "round").value_or(round_), *epoch, seconds);
-    kind == "lane" ? add_lane(line) : add_epoch(line);
-  } else if (kind == "round") {
+    kind == kLane ? add_lane(line) : add_epoch(line);
+  } else if (kind == kRound) {
     add_round(line);
-  } else if (kind == "result") {
+  } else if (kind == kResult) {
     is_finished_ = true;
   }
 }
@@ -128,8 +131,8 @@ void LiveState::add_lane(const ordered_json& line) {
   of.seeds = seeds_of(line);
   const std::string outcome = text(line, "outcome");
   of.note = note_of(line);
-  of.is_retired = outcome == "retired";
-  if (outcome == "trained") num_chosen_[static_cast<size_t>(op_of(line))] += 1;
+  of.is_retired = outcome == name_of(LaneOutcome::kRetired);
+  if (outcome == name_of(LaneOutcome::kTrained)) num_chosen_[static_cast<size_t>(op_of(line))] += 1;
 }
 
 void LiveState::add_epoch(const ordered_json& line) {

@@ -1,8 +1,8 @@
 #include "espalier/watch/page/data.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "espalier/run/files/metric_keys.h"
@@ -32,14 +32,21 @@ constexpr size_t kMostStreams = 16;
 constexpr size_t kMostClasses = 100;
 constexpr size_t kMostMistakes = 10;
 
-constexpr std::array kLaneCurves = {
-    std::pair{"train_loss", &LaneLine::train_loss},
-    std::pair{"validation_loss", &LaneLine::validation_loss},
-    std::pair{"train_accuracy", &LaneLine::train_accuracy},
-    std::pair{"validation_accuracy", &LaneLine::validation_accuracy},
-    std::pair{"gradient_norm", &LaneLine::gradient_norm},
-    std::pair{"parameters", &LaneLine::parameters},
-};
+bool is_on_page(run::LineKind line, const std::string& key) {
+  const run::MetricKey* const found = run::find_metric_key(line, key);
+  return found != nullptr && found->on_page == run::OnPage::kCurve;
+}
+
+// Numbers of a lane that the page draws.
+const std::vector<LaneNumber>& lane_curves() {
+  static const std::vector<LaneNumber> curves = [] {
+    std::vector<LaneNumber> drawn;
+    std::ranges::copy_if(kLaneNumbers, std::back_inserter(drawn),
+                         [](const LaneNumber& each) { return is_on_page(run::LineKind::kLane, each.key); });
+    return drawn;
+  }();
+  return curves;
+}
 
 ordered_json numbers_json(const Numbers& numbers) {
   ordered_json object = ordered_json::object();
@@ -69,11 +76,6 @@ ordered_json epoch_series(const RunRecord& run) {
   std::set<std::string> keys = run::keys_on_page(run::LineKind::kEpochOfMany);
   keys.merge(run::keys_on_page(run::LineKind::kEpochOfOne));
   return series_of(run.epochs, &EpochLine::epoch, keys);
-}
-
-bool is_on_page(run::LineKind line, const std::string& key) {
-  const run::MetricKey* const found = run::find_metric_key(line, key);
-  return found != nullptr && found->on_page == run::OnPage::kCurve;
 }
 
 ordered_json round_series(const RunRecord& run) {
@@ -139,7 +141,7 @@ class RoundDetail {
 
   ordered_json data(const RunRecord& run, size_t point_budget) const {
     const std::vector<int64_t> lanes = shown_lanes();
-    const size_t per_curve = point_budget / (kLaneCurves.size() * std::max<size_t>(1, lanes.size()));
+    const size_t per_curve = point_budget / (lane_curves().size() * std::max<size_t>(1, lanes.size()));
     const Thinning thinning(steps_.size(), std::clamp(per_curve, kFewestPoints, kMostPoints));
     const LaneLine* best = best_of(scored_);
     ordered_json detail{{"round", round_},
@@ -151,7 +153,7 @@ class RoundDetail {
                         {"curves", ordered_json::object()},
                         {"mean", ordered_json::object()},
                         {"last", ordered_json::object()}};
-    for (const auto& [name, member] : kLaneCurves) {
+    for (const auto& [name, member] : lane_curves()) {
       ordered_json curves = ordered_json::array(), last = ordered_json::array();
       for (const int64_t lane : lanes) {
         curves.push_back(short_numbers(thinning.values(curve(lane, member))));
@@ -214,7 +216,7 @@ ordered_json details_of(const std::map<int64_t, Lines>& rounds, const RunRecord&
   if (rounds.empty()) return details;
   size_t longest = 1;
   for (const auto& [round, lines] : rounds) longest = std::max(longest, lines.size());
-  const size_t fitting = kPointBudget / (longest * kLaneCurves.size());
+  const size_t fitting = kPointBudget / (longest * lane_curves().size());
   std::vector<int64_t> numbers;
   for (const auto& [round, lines] : rounds) numbers.push_back(round);
   const std::vector<size_t> chosen = some_of(numbers.size(), std::clamp<size_t>(fitting, 1, kMostRounds));

@@ -6,6 +6,7 @@
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes {
 namespace {
@@ -249,7 +250,7 @@ TEST(LaneConv, GivesItsParametersGradientsInTheirLayout) {
   const at::Tensor x = testing::stacked_copy(at::randn({3, 4, 2, 6, 6}), at::kFloat);
   lane_backward(conv.forward(x).sum({1, 2, 3, 4}), without_names(conv.parameters()));
   EXPECT_EQ(conv.weight.gradient().data_ptr(), before);
-  EXPECT_TRUE(is_stacked_channels_last(conv.weight.gradient()));
+  EXPECT_TRUE(support::is_stacked_channels_last(conv.weight.gradient()));
   EXPECT_GT(testing::largest(conv.weight.gradient()), 0);
 }
 

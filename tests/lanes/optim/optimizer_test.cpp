@@ -7,6 +7,7 @@
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes {
 namespace {
@@ -270,8 +271,6 @@ TEST(LaneOptim, KeepsParametersGradientsAndStateInTheirLayout) {
                                   optimiser->learning_rates.data_ptr()};
     population.draw_gradients(0);
     optimiser->step();
-    optimiser->zero_grad();
-    EXPECT_EQ(testing::largest(weight.grad()), 0);
     const void* const after[] = {weight.data_ptr(), weight.grad().data_ptr(),
                                  optimiser->learning_rates.data_ptr()};
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(before[i], after[i]);
@@ -381,7 +380,7 @@ TEST(LaneOptim, LetsComputeCopiesFollow) {
   weight.refresh();
   LaneSGD({&weight}, {.learning_rate = 0.5}).step();
   EXPECT_TRUE(at::equal(weight.compute(), weight.value().to(at::kBFloat16)));
-  EXPECT_TRUE(is_stacked_channels_last(weight.compute()));
+  EXPECT_TRUE(support::is_stacked_channels_last(weight.compute()));
 }
 
 TEST(LaneOptim, NamesTheArgumentThatItRefuses) {

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "tests/policy/num_seeds.h"
 #include "tests/policy/tensors.h"
 #include "tests/support/message.h"
 
@@ -28,7 +29,7 @@ SlotFields fields_of(const Lanes& lanes) {
       fields.age_steps[lane][slot] = state.age_steps;
     }
   }
-  fields.num_seeds = num_seeds_of(fields.stage);
+  fields.num_seeds = testing::num_seeds_of(fields.stage);
   return fields;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "espalier/policy/action/categorical.h"
+#include "tests/policy/num_seeds.h"
 #include "tests/policy/tensors.h"
 #include "tests/support/message.h"
 
@@ -30,7 +31,7 @@ Lanes random_lanes(int64_t lanes) {
   const ActionMasks masks = rules.masks_of({.stage = stage,
                                             .flags = at::randint(2, {lanes, 3}, at::kLong),
                                             .age_steps = at::ones({lanes, 3}, at::kLong),
-                                            .num_seeds = num_seeds_of(stage)});
+                                            .num_seeds = testing::num_seeds_of(stage)});
   return {rules, masks, ActionSampler(kSpace, rules.blueprints())};
 }
 

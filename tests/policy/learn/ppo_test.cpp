@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/policy/num_seeds.h"
 #include "tests/policy/tensors.h"
 #include "tests/support/message.h"
 
@@ -55,7 +56,7 @@ struct Player {
       const ActionMasks masks = rules.masks_of({.stage = stage,
                                                 .flags = at::zeros({lanes, 2}, at::kLong),
                                                 .age_steps = at::ones({lanes, 2}, at::kLong),
-                                                .num_seeds = num_seeds_of(stage)});
+                                                .num_seeds = testing::num_seeds_of(stage)});
       const RecurrentState before = state;
       const NetworkOutput out = network.step(seen, state, clears);
       const Decision decision =

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "tests/policy/num_seeds.h"
 #include "tests/policy/packed.h"
 #include "tests/policy/tensors.h"
 #include "tests/support/cuda.h"
@@ -156,8 +157,26 @@ TEST(Observation, TellsTheStateOfEverySlot) {
   EXPECT_TRUE(at::equal(fields.stage[0], at::tensor({0, 3, 7}, at::kLong)));
   EXPECT_TRUE(at::equal(fields.flags[0], at::tensor({0, 1, 0}, at::kLong)));
   EXPECT_TRUE(at::equal(fields.age_steps[0], at::tensor({0, 6, 0}, at::kLong)));
-  EXPECT_TRUE(at::equal(fields.num_seeds, num_seeds_of(fields.stage)));
+  EXPECT_TRUE(at::equal(fields.num_seeds, testing::num_seeds_of(fields.stage)));
   EXPECT_TRUE(at::equal(lane.observer.seen().blueprints[0], at::tensor({-1, 4, -1}, at::kLong)));
+}
+
+// What is asked of all slots at once on the device is what the core says of each.
+TEST(Observation, AsksAllSlotsWhatTheCoreAsksOne) {
+  std::vector<SlotState> states;
+  for (int stage = 0; stage < kNumSeedStages; ++stage)
+    for (const float amplitude : {0.0f, 1e-30f, 0.5f, 1.0f, kNaN})
+      for (const uint8_t flags : {uint8_t{0}, kSlotRamping, kSlotRemoving, kSlotBarred})
+        states.push_back({.stage = static_cast<SeedStage>(stage), .flags = flags, .amplitude = amplitude});
+  const at::Tensor bytes = packed({states, states});
+  const at::Tensor holds = holds_seed(bytes), undecided = is_undecided(bytes);
+  for (size_t slot = 0; slot < states.size(); ++slot) {
+    const SlotState& state = states[slot];
+    const auto at = static_cast<int64_t>(slot);
+    EXPECT_EQ(holds[1][at].item<bool>(), espalier::holds_seed(state.stage)) << name_of(state.stage);
+    EXPECT_EQ(undecided[1][at].item<bool>(), espalier::is_undecided(state))
+        << name_of(state.stage) << " at " << state.amplitude;
+  }
 }
 
 TEST(Observation, TellsAVanishedAndAnExplodedGradientFromAHealthyOne) {

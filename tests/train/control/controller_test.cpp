@@ -11,6 +11,7 @@
 #include "espalier/core/error.h"
 #include "espalier/grow/lifecycle.h"
 #include "espalier/policy/action/masks.h"
+#include "tests/policy/num_seeds.h"
 #include "tests/support/message.h"
 
 namespace espalier::train {
@@ -120,8 +121,10 @@ void expect_the_policys_actions(const std::string& name) {
         age[lane][slot] = state.age_steps;
       }
     }
-    const policy::ActionMasks masks = rules.masks_of(
-        {.stage = stage, .flags = flags, .age_steps = age, .num_seeds = policy::num_seeds_of(stage)});
+    const policy::ActionMasks masks = rules.masks_of({.stage = stage,
+                                                      .flags = flags,
+                                                      .age_steps = age,
+                                                      .num_seeds = policy::testing::num_seeds_of(stage)});
     const auto actions = controller->decide(reports);
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       const SeedAction& action = actions[static_cast<size_t>(lane)];

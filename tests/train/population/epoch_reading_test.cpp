@@ -75,8 +75,9 @@ LaneReadings by_hand(const RandomEpoch& epoch, int64_t lane, double batches, Tel
     const SlotState& state = epoch.states[static_cast<size_t>(lane)][static_cast<size_t>(slot)];
     LaneReadings::Slot of{.gradient_norm = kNaN, .contribution_points = kNaN, .is_finite = true};
     if (holds_seed(state.stage) && state.stage != SeedStage::kGerminated) {
+      const bool is_gated = state.stage == SeedStage::kTraining || state.stage == SeedStage::kHolding;
       const double norm =
-          tells_norm(telemetry, state.stage) ? sum(StepMetrics::kFirstSlot + slot) / batches : 0;
+          telemetry == Telemetry::kAll || is_gated ? sum(StepMetrics::kFirstSlot + slot) / batches : 0;
       of.is_finite = !is_lost && std::isfinite(norm);
       if (norm != 0) of.gradient_norm = norm;
     }

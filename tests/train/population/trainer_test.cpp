@@ -6,6 +6,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/jobs/ppo.h"
+#include "tests/support/host_reads.h"
 #include "tests/support/message.h"
 #include "tests/train/control/small_ppo.h"
 
@@ -78,8 +79,9 @@ TEST(PopulationTrainer, BeginEveryRoundAnewWhateverGrewBefore) {
 TEST(PopulationTrainer, ReadEachEpochOnce) {
   const PpoConfig options = small_ppo(2);
   PopulationTrainer environments = small_environments(options);
+  const support::RangeCounter reads("copy of the epoch");
   play(environments, options, "random", 0);
-  EXPECT_EQ(environments.buffer().num_reads(), options.population.epochs);
+  EXPECT_EQ(reads.count(), options.population.epochs);
 }
 
 TEST(PopulationTrainer, ArePlannedForTheDeviceThatTheyLiveOn) {

@@ -26,7 +26,6 @@ class RehearsedEpisode {
 
   // Over the steps since rehearse(): how many seeds of all networks were in each stage, summed.
   int64_t seeds_in(SeedStage stage) const { return seeds_[static_cast<size_t>(stage)]; }
-  int64_t num_planted() const { return num_planted_; }
   // "seeds in these steps: TRAINING 4, BLENDING 2; planted 1", or that there were none.
   std::string text() const;
 

@@ -67,15 +67,15 @@ jobs::PopulationEvents events_of(TrainScreen& screen, const train::PopulationCon
   return events;
 }
 
-const char* reason_of(train::Verdict verdict) {
+const char* reason_of(Verdict verdict) {
   switch (verdict) {
-    case train::Verdict::kSound:
+    case Verdict::kSound:
       return "sound";
-    case train::Verdict::kNotFinite:
+    case Verdict::kNotFinite:
       return "the loss was not finite";
-    case train::Verdict::kLossJumped:
+    case Verdict::kLossJumped:
       return "the loss jumped";
-    case train::Verdict::kGuessing:
+    case Verdict::kGuessing:
       return "accuracy fell back to guessing";
   }
   return "?";
@@ -94,7 +94,7 @@ int train_host(const HostFlags& flags, Context& context) {
         options.epochs, loss_text(lane.trained.loss), 100 * lane.trained.accuracy,
         loss_text(lane.validated.loss, facts.num_validation),
         accuracy_text(lane.validated.accuracy, facts.num_validation), epoch.seconds,
-        lane.outcome == train::LaneOutcome::kRolledBack
+        lane.outcome == LaneOutcome::kRolledBack
             ? fmt::format("; {}: rolled back, rate x {:.4g}", reason_of(lane.verdict), lane.rate_factor)
             : ""));
     if (const auto text = alarm.check(lane.trained.loss, facts.num_classes)) screen.warn(*text);
@@ -112,12 +112,12 @@ int train_host(const HostFlags& flags, Context& context) {
 std::string failures_of(const train::EpochRecord& epoch) {
   std::string text;
   for (const train::LaneRecord& lane : epoch.lanes) {
-    if (lane.verdict == train::Verdict::kSound) continue;
+    if (lane.verdict == Verdict::kSound) continue;
     const char* const reason = reason_of(lane.verdict);
-    if (lane.outcome == train::LaneOutcome::kRolledBack && !lane.blamed.empty())
+    if (lane.outcome == LaneOutcome::kRolledBack && !lane.blamed.empty())
       text += fmt::format("  lane {}: {}: rolled back, and not tried again in {} of its slots\n", lane.lane,
                           reason, lane.blamed.size());
-    else if (lane.outcome == train::LaneOutcome::kRolledBack)
+    else if (lane.outcome == LaneOutcome::kRolledBack)
       text += fmt::format("  lane {}: {}: rolled back, learning rate x {:.4g} from here on\n", lane.lane,
                           reason, lane.rate_factor);
     else

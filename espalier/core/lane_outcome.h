@@ -1,0 +1,36 @@
+// What an epoch did to a network, and how metrics.jsonl spells it: what those who train and those who read a
+// run agree on.
+//
+// Kept true: the numbers of Verdict travel in tensors and never change; names are part of the files of a run.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace espalier {
+
+// Whether it still learns.
+enum class Verdict : uint8_t {
+  kSound = 0,
+  kNotFinite = 1,  // its loss or gradients
+  kLossJumped = 2,
+  kGuessing = 3,  // its accuracy is back where a network that learned nothing has it
+};
+inline constexpr int kNumVerdicts = 4;
+
+// What followed from it.
+enum class LaneOutcome : uint8_t {
+  kTrained = 0,
+  // The epoch did not count: back to the last good state, without the seeds whose amplitude moved since;
+  // where none did, at half the learning rate.
+  kRolledBack = 1,
+  kRetired = 2,  // not trained any more: its last good state is kept
+};
+
+const char* name_of(Verdict verdict);      // "sound", "not_finite", "loss_jumped", "guessing"
+const char* name_of(LaneOutcome outcome);  // "trained", "rolled_back", "retired"
+
+// Whether a text, from a file perhaps, names a verdict other than "sound".
+bool is_collapse(std::string_view name);
+
+}  // namespace espalier
