@@ -23,7 +23,7 @@ struct LayoutBenchOptions {
   void visit(Visitor&& v) {
     bench.visit(v);
     v({.name = "device", .help = "cpu, cuda, cuda:N, or auto: a GPU where there is one"}, device);
-    v({.name = "batch", .help = "samples a step", .low = 1, .high = 1 << 20}, batch);
+    v({.name = "batch", .help = "samples per step", .low = 1, .high = 1 << 20}, batch);
     v({.name = "base", .help = "filters of the host's first of three blocks", .low = 1, .high = 1024}, base);
     v({.name = "precision", .help = "what is computed in; auto: bf16 on a GPU, fp32 on the CPU"},
       one_of(precision, train::precision_names()));

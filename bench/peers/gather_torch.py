@@ -1,7 +1,7 @@
 """What a PyTorch user writes to feed several environments from one dataset: the peers of `espalier bench gather`.
 
 Two ways, both over fp32 tensors of CIFAR-10's sizes that already lie on the device, without augmentation: one
-advanced-index gather an environment, and a DataLoader an environment. Prints one JSON line a case.
+advanced-index gather per environment, and a DataLoader per environment. Prints one JSON line per case.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main():
 
     shapes = f"{args.envs} x {args.batch}"
     plan = (1, 1, 1) if args.smoke else (10, 20, 10)
-    report("PyTorch, an index gather an environment", shapes, "fp32, no augmentation", **measure(index_gather, device, *plan))
+    report("PyTorch, one index gather per environment", shapes, "fp32, no augmentation", **measure(index_gather, device, *plan))
     plan = (1, 1, 1) if args.smoke else (2, 5, 1)
     report("PyTorch, a DataLoader an environment", shapes, "fp32, no augmentation", **measure(data_loader, device, *plan))
 

@@ -80,7 +80,7 @@ TEST(SyncAudit, CountsTheWaitsOfStepsWithTheirPlaces) {
   EXPECT_EQ(report.waits[0].op, kNoOp);
   EXPECT_EQ(report.waits[0].total_us, 4);
   EXPECT_TRUE(report.is_audited());
-  EXPECT_NE(report.text().find("host waits a step: 1\n"), std::string::npos) << report.text();
+  EXPECT_NE(report.text().find("host waits per step: 1\n"), std::string::npos) << report.text();
 }
 
 TEST(SyncAudit, NamesTheOpThatWaitsWhereverItsCallIsMade) {
@@ -126,7 +126,7 @@ TEST(SyncAudit, SaysThatTheCpuIsNothingToWaitFor) {
   EXPECT_FALSE(report.is_audited());
   EXPECT_EQ(report.steps, 2);
   EXPECT_NE(report.text().find("no device that the host waits for"), std::string::npos);
-  EXPECT_EQ(report.text().find("waits a step"), std::string::npos) << "a count of nothing";
+  EXPECT_EQ(report.text().find("waits per step"), std::string::npos) << "a count of nothing";
   EXPECT_ERROR(audit_sync(at::kCPU, 0, [] {}), UsageError, "steps", "0");
 }
 
@@ -134,7 +134,7 @@ TEST(SyncAudit, ClaimsNothingWhereNoCallWasRecorded) {
   const SyncReport report = read_waits(HostTrace{}, kCuda, 2);
   EXPECT_FALSE(report.is_audited());
   EXPECT_NE(report.text().find("not known"), std::string::npos);
-  EXPECT_EQ(report.text().find("waits a step"), std::string::npos);
+  EXPECT_EQ(report.text().find("waits per step"), std::string::npos);
 }
 
 // What the conversion keeps of a real recording: the spans of its steps, nested.
