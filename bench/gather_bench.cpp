@@ -129,7 +129,7 @@ void time_shape(const std::shared_ptr<const data::ResidentDataset>& dataset, con
               .floor_us = floor,
               .note = note,
               .checked = checked});
-  report.add({.name = "espalier, a tensor an environment",
+  report.add({.name = "espalier, one tensor per environment",
               .shapes = shapes,
               .timing = time_calls(dataset->device, plan, owned),
               .floor_us = floor,

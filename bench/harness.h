@@ -33,7 +33,7 @@ struct BenchOptions {
        .low = 0,
        .high = 4096},
       threads);
-    v({.name = "json", .help = "append one JSON line a case to this file", .placeholder = "FILE"}, json);
+    v({.name = "json", .help = "append one JSON line per case to this file", .placeholder = "FILE"}, json);
     v({.name = "peer-dir",
        .help = "also time every script in this folder (bench/README.md says what it is given, and answers)",
        .placeholder = "DIR"},

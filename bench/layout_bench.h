@@ -23,7 +23,7 @@ struct LayoutBenchOptions {
   void visit(Visitor&& v) {
     bench.visit(v);
     visit_device(v, device);
-    v(batch_option("samples a step"), batch);
+    v(batch_option("samples per step"), batch);
     v({.name = "base", .help = "filters of the host's first of three blocks", .low = 1, .high = 1024}, base);
     visit_precision(v, precision);
     visit_peers(v, peers);

@@ -1,8 +1,8 @@
 """What a PyTorch user writes to feed several environments from one dataset: the peers of `espalier bench gather`.
 
 Two ways, both over fp32 tensors of CIFAR-10's sizes that already lie on the device, without augmentation: one
-advanced-index gather an environment, and a DataLoader an environment. With --first-batch each way goes over our own
-samples and has to make our first batch before it is timed. Prints one JSON line a case.
+advanced-index gather per environment, and a DataLoader per environment. With --first-batch each way goes over our own
+samples and has to make our first batch before it is timed. Prints one JSON line per case.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def main():
         return batches
 
     shapes = f"{args.envs} x {args.batch}"
-    for name, body, plan in (("PyTorch, an index gather an environment", index_gather, (10, 20, 10)),
+    for name, body, plan in (("PyTorch, one index gather per environment", index_gather, (10, 20, 10)),
                              ("PyTorch, a DataLoader an environment", data_loader, (2, 5, 1))):
         words = ours.compare(name, body()) if ours else ""
         report(name, shapes, "fp32, no augmentation", checked=words, **measure(body, device, *((1, 1, 1) if args.smoke else plan)))

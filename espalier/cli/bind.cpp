@@ -217,7 +217,7 @@ void Binding::apply() const {
 }
 
 void refuse_unknown(const CLI::App& app) {
-  // "data info: ", and nothing for the program itself, which main.cpp names anyway.
+  // "data info: ", and nothing for the program itself, which program.cpp names anyway.
   const std::string place = app.get_parent() == nullptr ? "" : name_of(app) + ": ";
   const std::vector<std::string> unknown = app.remaining();
   const std::vector<std::string> subcommands = subcommand_names(app);

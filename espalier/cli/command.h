@@ -1,4 +1,4 @@
-// How a command is made. A command file offers one function, add_x_command(app, context), that main.cpp
+// How a command is made. A command file offers one function, add_x_command(app, context), that program.cpp
 // calls; inside, add_group() makes `espalier data` and add_job() makes `espalier data info`:
 //
 //   CLI::App& data = add_group(app, "data", "look at data, or convert it");
@@ -76,7 +76,7 @@ CLI::App& add_group(CLI::App& parent, const std::string& name, const std::string
 CLI::App& bind_job(CLI::App& parent, Context& context, const JobInfo& info, const OptionList& options,
                    std::function<int()> run);
 
-// `run` returns the exit code, and throws what main.cpp reports.
+// `run` returns the exit code, and throws what program.cpp reports.
 template <HasOptions Options, class Run>
 CLI::App& add_job(CLI::App& parent, Context& context, const JobInfo& info, Run run) {
   auto options = std::make_shared<Options>();

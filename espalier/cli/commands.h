@@ -1,4 +1,4 @@
-// The commands, one file each; main.cpp calls them in the order in which --help lists them.
+// The commands, one file or folder each; program.cpp calls them in the order in which --help lists them.
 #pragma once
 
 #include "espalier/cli/command.h"

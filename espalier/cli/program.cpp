@@ -34,7 +34,7 @@ constexpr const char* kAbout = "Trains many networks at once on one GPU, and let
 constexpr const char* kExamples = R"(Examples:
   espalier demo                                       what growing is worth, in about a minute
   espalier doctor                                     is this machine ready?
-  espalier train host                                 one small network, on the embedded dataset
+  espalier train host                                 one small network, on pictures that it draws itself
   espalier data convert cifar10:DIR cifar10.safetensors
   espalier train host --data safetensors:cifar10.safetensors --device cuda
   espalier plan host --device cuda --batch 4096       will it fit?

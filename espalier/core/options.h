@@ -1,5 +1,5 @@
-// One declaration an option: a struct of options lists its members once, in visit(), and that list serves the
-// command line, --help, --print-config, the saved configuration and its validation.
+// One declaration per option: a struct of options lists its members once, in visit(), and that list serves
+// the command line, --help, --print-config, the saved configuration and its validation.
 //
 //   struct TrainOptions {
 //     int64_t batch = 512;

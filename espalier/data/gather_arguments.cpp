@@ -51,7 +51,7 @@ int64_t extent_bytes(const at::Tensor& tensor) {
   return (last + 1) * static_cast<int64_t>(tensor.element_size());
 }
 
-// That there is memory behind the tensor, as plain as the kernels take it.
+// Checks that there is memory behind the tensor, as plain as the kernels take it.
 void check_tensor(const at::Tensor& tensor, const ArgumentName& name) {
   TORCH_CHECK(tensor.defined(), "gather_into: ", name, ": want a tensor, got none");
   TORCH_CHECK(!tensor.is_nested() && tensor.layout() == at::kStrided && tensor.has_storage() &&
@@ -100,7 +100,7 @@ void check_field(const GatherArguments& call, size_t f) {
   int64_t values = field.size(1);
   TORCH_CHECK(!__builtin_mul_overflow(values, field.size(2), &values) &&
                   !__builtin_mul_overflow(values, field.size(3), &values) && values < kMaxValues,
-              "gather_into: fields[", f, "]: want below 2^30 values a sample, got ", field.sizes());
+              "gather_into: fields[", f, "]: want below 2^30 values per sample, got ", field.sizes());
 }
 
 void check_affine(const at::Tensor& affine, const at::Tensor& field, size_t f) {

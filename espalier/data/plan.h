@@ -32,14 +32,14 @@ struct PlanOptions {
   SampleOrder order = SampleOrder::kShuffled;
   LastBatch last_batch = LastBatch::kDrop;
   SplitBy split_by = SplitBy::kDevice;
-  std::optional<int> num_cuda_devices;  // given: a device that the machine has not is an error
+  std::optional<int> num_cuda_devices;  // given: a device that the machine does not have is an error
 };
 
 // The environments of one device.
 struct PlanGroup {
   DeviceName device;
   std::vector<int64_t> envs;      // global indices, ascending
-  std::vector<int64_t> lane_ids;  // what lane_range() and sample_at() call `lane`, one an environment
+  std::vector<int64_t> lane_ids;  // what lane_range() and sample_at() call `lane`, one per environment
   LanePlan lanes;
 };
 

@@ -37,7 +37,7 @@ const Json& list_field(const Json& json, const char* key, std::string_view where
   return *found;
 }
 
-// One finite number a channel.
+// One finite number per channel.
 std::vector<double> numbers_field(const Json& json, const char* key, int64_t count, std::string_view where) {
   std::vector<double> numbers;
   for (const Json& each : list_field(json, key, where)) {

@@ -1,6 +1,6 @@
 // `espalier train linet`: trains a multi-stream network and leaves the results in a run directory.
 //
-// config.json has the options, environment.json what they came to on this machine, metrics.jsonl a line an
+// config.json has the options, environment.json what they came to on this machine, metrics.jsonl one line per
 // epoch and the test results at the end, best.safetensors the network of the best epoch.
 #pragma once
 
@@ -47,7 +47,7 @@ struct LinetJob {
 LinetResult run_linet_job(const LinetJob& job, const LinetEvents& events,
                           ranks::World& world = ranks::World::alone());
 
-// The network of a checkpoint, as a file with a tensor a stream. from: best.safetensors, or its run
+// The network of a checkpoint, as a file with one tensor per stream. from: best.safetensors, or its run
 // directory.
 void export_linet(const std::string& from, const std::string& to);
 

@@ -244,7 +244,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
     if (environments.num_retired() == options.lanes)
       fail(
           "in epoch {} the loss of every lane was not finite, though the learning rate of each was halved {} "
-          "times; lower --learning-rate {}, or set --clip; results are in '{}'",
+          "times; lower --learning-rate {}, or set a smaller --clip; results are in '{}'",
           record.epoch, train::Shard::kMaxHalvings, options.learning_rate, run.path().string());
     run.end_epoch(is_validated ? record.mean_validated().accuracy : std::numeric_limits<double>::quiet_NaN());
   };

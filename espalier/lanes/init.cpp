@@ -59,7 +59,7 @@ void init_uniform_(const at::Tensor& stacked, double bound, const InitKey& key) 
   TORCH_CHECK(key.first_lane >= 0 && key.first_lane + stacked.size(0) <= (int64_t{1} << 32),
               "init_uniform_: first_lane: want 0 to 2^32 - L, got ", key.first_lane);
   const int64_t values = stacked.size(0) == 0 ? 0 : stacked.numel() / stacked.size(0);
-  TORCH_CHECK(values <= (int64_t{1} << 34), "init_uniform_: stacked: want at most 2^34 values a lane, got ",
+  TORCH_CHECK(values <= (int64_t{1} << 34), "init_uniform_: stacked: want at most 2^34 values per lane, got ",
               values);
   const c10::NoGradGuard no_grad;
   if (stacked.numel() == 0) return;

@@ -210,8 +210,8 @@ at::Tensor LiConv::forward(at::TensorList x) const {
 
 at::Tensor LiConv::forward_stream(int64_t stream, const at::Tensor& x) const {
   const bool is_apart = !has_previous();
-  const lanes::LaneParameter& of = weight[is_apart ? static_cast<size_t>(stream) : 0];
-  const at::Tensor own = of.value().narrow(0, is_apart ? 0 : stream, 1).to(x.scalar_type());
+  const lanes::LaneParameter& filters = weight[is_apart ? static_cast<size_t>(stream) : 0];
+  const at::Tensor own = filters.value().narrow(0, is_apart ? 0 : stream, 1).to(x.scalar_type());
   return lanes::lane_conv2d(x, own, bias.defined() ? bias.value().narrow(0, stream, 1) : at::Tensor(),
                             geometry_);
 }

@@ -6,8 +6,9 @@
 // The integrated path is one more lane after the streams': x is [S+1,B,C,H,W] with h in its last lane, the
 // result [S+1,B,K,H',W'] with z in its last. So a norm, a ReLU, a residual and a pool do all paths at once.
 //
-// Kept true: streams never mix but in z; the terms of z are accumulated where z lies, a product a term, and
-// so are the gradients that flow back from z into the raw responses: no temporaries, no adding of them up.
+// Kept true: streams never mix but in z; the terms of z are accumulated where z lies, one product per term,
+// and so are the gradients that flow back from z into the raw responses: no temporaries, no adding of them
+// up.
 #pragma once
 
 #include <ATen/core/Tensor.h>

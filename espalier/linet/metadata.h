@@ -1,5 +1,5 @@
 // What the metadata of a network's file says: which network its tensors belong to. Free of torch, so that the
-// reader of outside bytes can be fuzzed alone; linet_file.h has the tensors.
+// reader of outside bytes can be fuzzed alone; file.h has the tensors.
 #pragma once
 
 #include <cstdint>

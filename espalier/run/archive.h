@@ -31,7 +31,7 @@
 
 namespace espalier::run {
 
-// Those of a job's lanes that one shard holds, in its order.
+// The lanes of a job that one shard holds, in its order.
 struct LaneShare {
   std::vector<int64_t> envs;  // their numbers in the job
   int64_t num_lanes = 0;      // in the whole job

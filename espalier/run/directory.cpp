@@ -307,7 +307,7 @@ Json Run::load(const Json& config, const Json& noted) {
   if (!manifest.value("score", Json()).is_null()) score_ = number_field(manifest, "score", 0, where);
   earlier_seconds_ = number_field(manifest, "seconds", 0, where);
   metrics_->cut_to(integer_field(manifest, "metrics_bytes", 0, where));
-  // Those that came later are of lines that were cut off.
+  // Checkpoints that came later belong to lines that were cut off.
   for (const std::string& name : checkpoints_.names())
     if (name > checkpoint_->path.filename().string()) checkpoints_.remove(name);
   best_score_ = kept_.best_score();

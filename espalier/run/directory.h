@@ -72,7 +72,7 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // That the run took so far, its earlier sessions included.
+  // What the run took so far, its earlier sessions included.
   double seconds() const;
 
   // What a job chose by timing, and a resumed one must choose alike: saved beside its state.

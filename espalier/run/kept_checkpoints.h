@@ -28,7 +28,7 @@ class KeptCheckpoints {
 
   CheckpointFolder folder_;
   int64_t keep_;
-  std::map<std::string, std::optional<double>> scores_;  // of those that are there
+  std::map<std::string, std::optional<double>> scores_;  // by the names of those that are there
 };
 
 }  // namespace espalier::run

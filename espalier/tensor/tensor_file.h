@@ -30,7 +30,7 @@ struct TensorFile {
 StoredType stored_type(const std::string& name, at::ScalarType type);
 at::ScalarType torch_type(const TensorSpec& spec);
 
-// Fails with one sentence for a file that is damaged, or holds a type that torch has not.
+// Fails with one sentence for a file that is damaged, or holds a type that torch does not have.
 TensorFile read_tensors(const std::string& path);
 
 }  // namespace espalier

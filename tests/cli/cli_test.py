@@ -354,6 +354,12 @@ class Ppo(Case):
         for name in ("none", "random", "ppo:"):
             self.assertRegex(result.stdout, rf"(?m)^{name}\S* +\S+ \+- \S+")
 
+    def test_names_the_run_that_it_goes_on_with(self):
+        self.assertEqual(self.train(run, "--rounds", "1", "--no-tui").returncode, 0)
+        result = self.train(run, "--rounds", "2", "--allow-change", "rounds", "--no-tui")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^goes on after round 1 of \S*run$")
+
     def test_records_a_round_for_perfetto(self):
         result = self.train(run, "--rounds", "2", "--torch-profiler", "--torch-profiler-dir", self.path("traces"),
                             "--torch-profiler-summary", "--no-tui")

@@ -147,6 +147,16 @@ class Manual(unittest.TestCase):
         self.assertEqual(path, [file])
         self.assert_every_flag_is_offered(self.bash(*self.lines_with_a_flag()))
 
+    def test_flags_are_described_by_their_help_without_the_default(self):
+        for shell in ("zsh", "fish"):
+            with open(self.scripts[shell]) as file:
+                (said_once,) = {line.partition("write the lines")[2] for line in file if "lane-lines" in line and "write the lines" in line}
+            self.assertIn("(metrics.jsonl, TensorBoard) in every N-th epoch", said_once, shell)
+            self.assertIn("are always written", said_once, shell)
+            self.assertNotIn("(default", said_once, shell)
+            with open(self.scripts[shell]) as file:
+                self.assertNotIn("; also --", file.read(), shell)
+
     @unittest.skipUnless(shutil.which("zsh"), "no zsh on this machine")
     def test_zsh_reads_its_script_and_knows_every_flag(self):
         done = subprocess.run(["zsh", "-f", "-n", self.scripts["zsh"]], capture_output=True, text=True)

@@ -38,7 +38,7 @@ class Profile(unittest.TestCase):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertRegex(result.stdout, r"(?m)^aten::\S+ +\d+\.\d\d +\d+$")
                 self.assertIn(NO_DEVICE, result.stdout)
-                self.assertNotIn("waits a step", result.stdout)
+                self.assertNotIn("waits per step", result.stdout)
                 self.assertIn("conversions between layouts: 0\n", result.stdout)
                 events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
                 steps = [event for event in events if event.get("name") == "profiled step"]

@@ -36,7 +36,7 @@ void add_linet_command(CLI::App& app, Context& context) {
   add_job<ExportOptions>(
       group, context,
       {.name = "export",
-       .summary = "write a trained network with a tensor a stream, as PyTorch would name them",
+       .summary = "write a trained network with one tensor per stream, as PyTorch would name them",
        .examples = "  espalier linet export runs/latest linet.safetensors\n",
        .positionals = {{"from", "RUN"}, {"to", "FILE"}}},
       [](const ExportOptions& options, Context&) {

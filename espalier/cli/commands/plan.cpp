@@ -228,7 +228,7 @@ void add_plan_command(CLI::App& app, Context& context) {
   CLI::App& plan = add_group(app, "plan", "what a run will take on its device, before it starts");
   add_job<HostFlags>(plan, context,
                      {.name = "host",
-                      .summary = "of `espalier train host` with the same flags",
+                      .summary = "the memory that `espalier train host` takes with the same flags",
                       .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
                      [](const HostFlags& flags, Context& running) {
                        const PopulationConfig one = flags.one_lane();
@@ -238,14 +238,14 @@ void add_plan_command(CLI::App& app, Context& context) {
   add_job<PopulationFlags>(
       plan, context,
       {.name = "population",
-       .summary = "of `espalier train population` with the same flags",
+       .summary = "the memory that `espalier train population` takes with the same flags",
        .examples = "  espalier plan population --data cifar10:DIR --devices cuda:0 --lanes 128 --batch 64\n"},
       [](const PopulationFlags& flags, Context& running) {
         return print_population(flags.population, flags.from, running);
       });
   add_job<LinetFlags>(plan, context,
                       {.name = "linet",
-                       .summary = "of `espalier train linet` with the same flags",
+                       .summary = "the memory that `espalier train linet` takes with the same flags",
                        .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
                       [](const LinetFlags& flags, Context& running) {
                         const LinetConfig checked = train::checked_options(flags.linet);
@@ -254,7 +254,7 @@ void add_plan_command(CLI::App& app, Context& context) {
                       });
   add_job<PpoFlags>(plan, context,
                     {.name = "ppo",
-                     .summary = "of `espalier train ppo` with the same flags",
+                     .summary = "the memory that `espalier train ppo` takes with the same flags",
                      .examples = "  espalier plan ppo --devices cuda:0 --lanes 64\n"},
                     [](const PpoFlags& flags, Context& running) {
                       // By --reward-ab two policies learn, one after the other, each with half of the
@@ -266,7 +266,7 @@ void add_plan_command(CLI::App& app, Context& context) {
   add_job<EvaluateFlags>(
       plan, context,
       {.name = "evaluate",
-       .summary = "of `espalier evaluate` with the same flags",
+       .summary = "the memory that `espalier evaluate` takes with the same flags",
        .examples = "  espalier plan evaluate --controllers none,ppo:policy.safetensors --devices cuda:0\n"},
       [](const EvaluateFlags& flags, Context& running) {
         return print_environments(flags.evaluate, running);

@@ -32,7 +32,7 @@ std::optional<std::string> LossAlarm::check(double loss, int64_t num_classes) {
   was_told_ = true;
   return fmt::format(
       "the loss is {}, where guessing among {} classes gives {:.2f}: training has gone wrong; lower "
-      "--learning-rate {}, or set --clip",
+      "--learning-rate {}, or set a smaller --clip",
       loss_text(loss), num_classes, guessing, learning_rate_);
 }
 

@@ -54,7 +54,7 @@ void visit_session(Visitor&& visitor, run::RunConfig& run) {
     run.report_minutes);
 }
 
-// Those that train.
+// Flags of jobs that train.
 template <class Visitor>
 void visit_run(Visitor&& visitor, run::RunConfig& run) {
   visit_session(visitor, run);

@@ -36,9 +36,18 @@ std::string zsh_escaped(std::string_view text) {
   return out;
 }
 
-// What is said of a flag in one line beside it: its help up to the defaults.
+// What is said of a flag in one line beside it: its help without what bind.cpp adds, the default in a bracket
+// and other names. Brackets before that belong to the sentence.
 std::string brief(const std::string& help) {
-  return help.substr(0, help.find(" ("));
+  const std::string text = help.substr(0, help.find("; also --"));
+  if (!text.ends_with(')')) return text;
+  size_t begin = text.size();
+  int depth = 0;
+  do {
+    begin -= 1;
+    depth += text[begin] == ')' ? 1 : text[begin] == '(' ? -1 : 0;
+  } while (depth > 0 && begin > 0);
+  return depth == 0 && begin > 0 && text[begin - 1] == ' ' ? text.substr(0, begin - 1) : text;
 }
 
 std::vector<std::string> names_of(const std::vector<CommandText>& commands) {

@@ -1,4 +1,4 @@
-// The program's commands and flags as plain values, read from the parser that main.cpp builds: what manual
+// The program's commands and flags as plain values, read from the parser that program.cpp builds: what manual
 // pages and completions are made from, so that neither has a list of its own.
 #pragma once
 

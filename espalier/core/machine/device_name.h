@@ -18,7 +18,8 @@ struct DeviceName {
   bool operator==(const DeviceName&) const = default;
 };
 
-// Fails (UsageError) for any other name, and, where the number of GPUs is given, for one the machine has not.
+// Fails (UsageError) for any other name, and, where the number of GPUs is given, for one the machine does not
+// have.
 DeviceName parse_device(std::string_view name, std::optional<int> num_cuda_devices = std::nullopt);
 
 }  // namespace espalier

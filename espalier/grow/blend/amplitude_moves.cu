@@ -1,4 +1,4 @@
-// One thread a slot and lane. Deterministic.
+// One thread per slot and lane. Deterministic.
 #include "espalier/grow/blend/amplitude_moves_kernel.h"
 
 namespace espalier::grow {

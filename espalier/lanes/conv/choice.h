@@ -27,9 +27,9 @@ using ConvChoices = std::map<std::string, std::string>;
 ConvChoices conv_choices();
 void set_conv_choices(const ConvChoices& choices);  // refuses one that cannot be read
 
-// Whether a way of lane_conv_job.h may be written so.
+// Whether a way of job.h may be written so.
 bool is_conv_way(std::string_view text);
-// The convolutions.json of a run. Free of torch (conv_choice.cpp). Fails with one sentence that begins with
+// The convolutions.json of a run. Free of torch. Fails with one sentence that begins with
 // `where` and names the choice.
 ConvChoices parse_conv_choices(std::string_view json, const std::string& where);
 

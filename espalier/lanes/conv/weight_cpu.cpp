@@ -182,8 +182,9 @@ void add_samples(const Sizes& s, const Tiles<T>& tiles, const T* raster, const T
         walk.last_row = std::min(row + block, end_row);
         for (int64_t i = first; i < last; ++i) {
           const Tile<T>& tile = tiles.all[static_cast<size_t>(i)];
-          const T *x = raster + tile.x, *of = grad + tile.filter;
-          tile.kernel(walk, tiles.is_b_grad ? x : of, tiles.is_b_grad ? of : x, own + tile.sum, tile.columns);
+          const T *x = raster + tile.x, *tile_grad = grad + tile.filter;
+          tile.kernel(walk, tiles.is_b_grad ? x : tile_grad, tiles.is_b_grad ? tile_grad : x, own + tile.sum,
+                      tile.columns);
         }
       }
     }

@@ -266,7 +266,7 @@ __device__ void merge_statistics(const NormArgs& args, Parts parts, const Channe
           static_cast<W>(scale);
       if (own == 0) static_cast<W*>(args.count)[at.lane] = static_cast<W>(count);
       if (own == 0 && is_single && args.fallbacks != nullptr) args.fallbacks[at.lane] += 1;
-      // Those of a single value stay: other blocks read them meanwhile.
+      // Statistics of a single value stay: other blocks read them meanwhile.
       if (args.training && count > 1) {
         const S momentum = static_cast<S>(args.momentum);
         const S unbiased = variance * (count / (count - 1));

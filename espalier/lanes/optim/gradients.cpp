@@ -30,8 +30,8 @@ int64_t check(const std::vector<LaneParameter*>& parameters, const char* functio
 }
 
 #if ESPALIER_WITH_CUDA
-// Those that lie as their parameters do, lane by lane, in one launch for every number of lanes. Returns the
-// others.
+// Writes gradients that lie as their parameters do, lane by lane, in one launch for every number of lanes.
+// Returns the others.
 std::vector<size_t> write_alike(const std::vector<LaneParameter*>& parameters,
                                 const torch::autograd::variable_list& grads) {
   std::map<int64_t, std::vector<size_t>> alike;  // by lanes

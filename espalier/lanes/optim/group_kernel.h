@@ -35,7 +35,7 @@ struct GroupFacts {
   int64_t age_stride = 0;
   const double* momentum_factors = nullptr;  // [L]
   const double* weight_decays = nullptr;     // [L]
-  RateShare share;                           // of the rates; where it falls, of the peak rates
+  RateShare share;                           // share of the rates; where it falls, share of the peak rates
   double* norms = nullptr;                   // [L] f64: the sum that the norms are added to; null: none
   bool nesterov = false;
 };

@@ -78,7 +78,7 @@ GroupParameter parameter_of(const UpdatedGroup& group, size_t i) {
   const at::Tensor& value = parameter.value();
   const at::Tensor& copy = parameter.compute();
   const int64_t values = value.size(0) > 0 ? value.numel() / value.size(0) : 0;
-  TORCH_CHECK(values < int64_t{1} << 31, "GroupUpdate: want below 2^31 values a parameter, got ", values);
+  TORCH_CHECK(values < int64_t{1} << 31, "GroupUpdate: want below 2^31 values per parameter, got ", values);
   GroupParameter listed{.value = value.data_ptr(),
                         .gradient = parameter.gradient().data_ptr(),
                         .lane_stride = value.stride(0),

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// One block a parameter and lane.
+// One block per parameter and lane.
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const __grid_constant__ ParameterTable table, W* partial) {

@@ -73,7 +73,7 @@ enum class SlotFeature : uint8_t {
 inline constexpr int kNumSlotFeatures = 25;
 static_assert(kNumSeedStages == 9 && kNumBlendOperators == 3);
 
-// Those of the lane, then slot after slot.
+// Features of the lane, then of slot after slot.
 ESPALIER_HOST_DEVICE constexpr int64_t num_features(int64_t slots) {
   return kNumLaneFeatures + slots * kNumSlotFeatures;
 }

@@ -23,7 +23,7 @@ namespace espalier::run {
 
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kStateFile = "state.safetensors";
-inline constexpr const char* kCheckpoints = "checkpoints";  // of a run
+inline constexpr const char* kCheckpoints = "checkpoints";  // the folder in a run
 
 // The run that a checkpoint lies in; empty where it was taken out of one, or was never finished.
 std::filesystem::path run_around(const std::filesystem::path& checkpoint);

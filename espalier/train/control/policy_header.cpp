@@ -18,7 +18,7 @@ constexpr NumberRange kRounds{0, 1'000'000'000'000'000};
 // Each number once: its key, and where it is.
 struct Number {
   const char* key;
-  int64_t& (*of)(PolicyHeader& header);
+  int64_t& (*place)(PolicyHeader& header);
 };
 using Header = PolicyHeader;
 constexpr std::array<Number, 6> kNumbers{{
@@ -45,7 +45,7 @@ int64_t fewest_values(const PolicyHeader& header) {
 Metadata metadata_of(const PolicyHeader& header) {
   Metadata metadata{{kKindKey, kKind}};
   PolicyHeader copy = header;
-  for (const Number& number : kNumbers) metadata[number.key] = std::to_string(number.of(copy));
+  for (const Number& number : kNumbers) metadata[number.key] = std::to_string(number.place(copy));
   return metadata;
 }
 
@@ -55,7 +55,7 @@ PolicyHeader policy_header(const Metadata& metadata, int64_t values, const std::
     fail("'{}': is no policy of ours: its metadata has no kind '{}'", file, kKind);
   PolicyHeader header;
   for (const Number& number : kNumbers)
-    number.of(header) = metadata_number(metadata, number.key, kSizes, file);
+    number.place(header) = metadata_number(metadata, number.key, kSizes, file);
   if (fewest_values(header) > values)
     fail(
         "'{}': its metadata is of a network of at least {} values (hidden_size {}, encoder_size {}), but its "

@@ -14,7 +14,7 @@ namespace espalier::train {
 namespace {
 
 constexpr int64_t kMaster = 4;                       // bytes of a master value, a gradient, a momentum
-constexpr int64_t kLaneBytes = kMaster + 2 * 8 + 1;  // of an optimiser: rate, decay, momentum, what is frozen
+constexpr int64_t kLaneBytes = kMaster + 2 * 8 + 1;  // an optimiser's: rate, decay, momentum, what is frozen
 
 // How many values of one parameter a lane has, and whether layers compute with a copy.
 struct ParameterShape {

@@ -194,12 +194,12 @@ LaneReadings EpochReading::decode(std::span<const double> column) const {
                                   .accuracy = value(LaneReading::kValidationAccuracy)},
                     .verdict = static_cast<Verdict>(value(kVerdict))};
   for (int64_t slot = 0; slot < options_.slots; ++slot) {
-    const auto of = [&](auto which) {
+    const auto reading = [&](auto which) {
       return value(kFirstSlotRow + static_cast<int64_t>(which) * options_.slots + slot);
     };
-    lane.slots.push_back({.gradient_norm = of(SlotReading::kGradientNorm),
-                          .contribution_points = of(SlotReading::kContributionPoints),
-                          .is_finite = of(kFiniteSlot) != 0});
+    lane.slots.push_back({.gradient_norm = reading(SlotReading::kGradientNorm),
+                          .contribution_points = reading(SlotReading::kContributionPoints),
+                          .is_finite = reading(kFiniteSlot) != 0});
   }
   lane.reward.counts = value(kCounts) != 0;
   const std::span<const double> terms = column.subspan(static_cast<size_t>(first_term(options_.slots)));

@@ -50,7 +50,8 @@ struct ReadingOptions {
 // One lane's part of an epoch, as it comes to the host.
 struct LaneReadings {
   LaneMetrics trained;  // without the norms of its seeds, which are in `slots`
-  // Of the epoch, or where it was not validated of the last one that was and was sound; NaN: of none.
+  // The epoch's score, or where it was not validated that of the last one that was and was sound; NaN: none
+  // was.
   LaneScore validated;
   Verdict verdict = Verdict::kSound;
   struct Slot {

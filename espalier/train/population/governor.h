@@ -28,7 +28,7 @@ namespace espalier::train {
 // What a network reaches that always answers with the most frequent class.
 struct GuessingLevel {
   double accuracy = 0;
-  int64_t num_samples = 0;  // that a validation scores; 0: there are none, and nothing is judged by it
+  int64_t num_samples = 0;  // scored by a validation; 0: none, and nothing is judged by it
 };
 
 class Governor {
@@ -48,7 +48,7 @@ class Governor {
   // [L] f64 on the device: the numbers of Verdict. Remembers what was sound.
   at::Tensor judge(const Epoch& epoch);
 
-  // Of the last epoch that was validated and sound; 0 before.
+  // What the last epoch came to that was validated and sound; 0 before.
   const at::Tensor& validation_loss() const { return validated_.last; }    // [L] f64
   const at::Tensor& validation_accuracy() const { return accuracy_; }      // [L] f64
   const at::Tensor& num_validated() const { return validated_.num_good; }  // [L] f64: such epochs

@@ -70,7 +70,7 @@ int64_t validation_batch(const PopulationConfig& options, bool on_cuda) {
   if (options.validation_batch > 0) return options.validation_batch;
   if (!on_cuda) return kCpuValidationBatch;
   constexpr int64_t kEnough = 16384;  // images that keep a large GPU busy
-  constexpr int64_t kMost = 1024;     // of one network
+  constexpr int64_t kMost = 1024;     // images of one network
   return std::min(kMost, (kEnough + options.lanes - 1) / options.lanes);
 }
 

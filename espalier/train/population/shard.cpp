@@ -173,12 +173,12 @@ void Shard::begin_lanes() {
 
 void Shard::move_time() {
   for (int64_t lane = 0; lane < population_.num_lanes(); ++lane) {
-    Lane& of = lanes_[static_cast<size_t>(lane)];
-    if (of.is_retired) continue;
+    Lane& lane_state = lanes_[static_cast<size_t>(lane)];
+    if (lane_state.is_retired) continue;
     for (const grow::StageMove& move : lifecycle_.begin_epoch(lane))
       if (move.to == SeedStage::kTraining)
-        of.accuracy_before[static_cast<size_t>(move.slot)] =
-            of.accuracies.empty() ? std::nullopt : std::optional(of.accuracies.back());
+        lane_state.accuracy_before[static_cast<size_t>(move.slot)] =
+            lane_state.accuracies.empty() ? std::nullopt : std::optional(lane_state.accuracies.back());
   }
   step_.sync_groups(population_.apply(lifecycle_.states()));
   step_.begin_epoch(epoch_, first_pass_);
@@ -286,7 +286,7 @@ EpochRecord Shard::finish_epoch(std::span<const LaneReadings> read) {
 
 // The states of a lane's slots and what the epoch told about their seeds.
 std::vector<SlotReport> Shard::slots_of(int64_t lane, const LaneReadings& read) const {
-  const Lane& of = lanes_[static_cast<size_t>(lane)];
+  const Lane& lane_state = lanes_[static_cast<size_t>(lane)];
   std::vector<SlotReport> slots;
   for (size_t s = 0; s < read.slots.size(); ++s) {
     SlotReport report{.state = lifecycle_.at(lane, static_cast<int64_t>(s))};
@@ -296,10 +296,10 @@ std::vector<SlotReport> Shard::slots_of(int64_t lane, const LaneReadings& read) 
         .finite = seed.is_finite,
         .gradient_norm = seed.is_finite ? measured(seed.gradient_norm) : seed.gradient_norm,
         // A retired lane has no pass of its own: others' must not show.
-        .contribution_points = of.is_retired ? std::nullopt : measured(seed.contribution_points)};
+        .contribution_points = lane_state.is_retired ? std::nullopt : measured(seed.contribution_points)};
     if (report.measured.gradient_norm)
       report.measured.gradient_ratio = *report.measured.gradient_norm / read.trained.gradient_norm;
-    const std::optional<double>& before = of.accuracy_before[s];
+    const std::optional<double>& before = lane_state.accuracy_before[s];
     if (is_validated() && before && holds_seed(report.state.stage) &&
         report.state.stage != SeedStage::kGerminated)
       report.measured.improvement_points = 100 * (read.validated.accuracy - *before);
@@ -314,18 +314,18 @@ void Shard::handle_failures(EpochRecord& record) {
   std::vector<int64_t> good;
   for (size_t i = 0; i < record.lanes.size(); ++i) {
     LaneRecord& lane = record.lanes[i];
-    Lane& of = lanes_[i];
+    Lane& lane_state = lanes_[i];
     const auto here = static_cast<int64_t>(i);
-    if (!of.is_retired && lane.verdict == Verdict::kSound) {
-      if (record.is_validated) of.accuracies.push_back(lane.validated.accuracy);
+    if (!lane_state.is_retired && lane.verdict == Verdict::kSound) {
+      if (record.is_validated) lane_state.accuracies.push_back(lane.validated.accuracy);
       good.push_back(here);
-    } else if (!of.is_retired && rolls_back) {
+    } else if (!lane_state.is_retired && rolls_back) {
       roll_back(here, lane);
-    } else if (!of.is_retired) {
+    } else if (!lane_state.is_retired) {
       retire(here, lane);
     }
-    lane.rate_factor = of.rate_factor;
-    lane.num_rollbacks = of.num_rollbacks;
+    lane.rate_factor = lane_state.rate_factor;
+    lane.num_rollbacks = lane_state.num_rollbacks;
   }
   if (rolls_back) snapshots_.take(good);
   for (size_t i = 0; i < record.lanes.size(); ++i)
@@ -341,7 +341,7 @@ void Shard::retire(int64_t lane, LaneRecord& record) {
 // What moved since the last good state is blamed and may not be tried again; where nothing did, the rate was
 // too high.
 void Shard::roll_back(int64_t lane, LaneRecord& record) {
-  Lane& of = lanes_[static_cast<size_t>(lane)];
+  Lane& lane_state = lanes_[static_cast<size_t>(lane)];
   const auto states = lifecycle_.lane_states(lane);
   const std::vector<SlotState> collapsed(states.begin(), states.end());
   snapshots_.restore(lane);
@@ -356,15 +356,15 @@ void Shard::roll_back(int64_t lane, LaneRecord& record) {
   if (!record.blamed.empty()) {
     step_.sync_groups(population_.apply(lifecycle_.states()));
     snapshots_.take(std::span(&lane, 1));
-  } else if (of.num_halvings < kMaxHalvings) {
-    of.num_halvings += 1;
-    of.rate_factor /= 2;
-    step_.set_rate_factor(lane, of.rate_factor);
+  } else if (lane_state.num_halvings < kMaxHalvings) {
+    lane_state.num_halvings += 1;
+    lane_state.rate_factor /= 2;
+    step_.set_rate_factor(lane, lane_state.rate_factor);
   } else if (record.verdict == Verdict::kNotFinite) {
     retire(lane, record);
     return;
   }
-  of.num_rollbacks += 1;
+  lane_state.num_rollbacks += 1;
 }
 
 std::vector<LaneReport> Shard::reports_of(const EpochRecord& record) const {
@@ -420,21 +420,21 @@ void Shard::visit_state(run::StateArchive& archive) {
 void Shard::visit_lanes(run::StateArchive& archive) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    Lane& of = lanes_[i];
+    Lane& lane_state = lanes_[i];
     archive.part(archive.lane_name(static_cast<int64_t>(i)), [&] {
-      archive.value("accuracies", of.accuracies);
+      archive.value("accuracies", lane_state.accuracies);
       std::vector<double> before;
-      for (const std::optional<double>& accuracy : of.accuracy_before)
+      for (const std::optional<double>& accuracy : lane_state.accuracy_before)
         before.push_back(accuracy.value_or(kNone));
       archive.list("accuracy_before", before);
       if (archive.is_loading())
-        for (size_t slot = 0; slot < of.accuracy_before.size(); ++slot)
-          of.accuracy_before[slot] =
+        for (size_t slot = 0; slot < lane_state.accuracy_before.size(); ++slot)
+          lane_state.accuracy_before[slot] =
               std::isnan(before.at(slot)) ? std::nullopt : std::optional(before.at(slot));
-      archive.value("rate_factor", of.rate_factor);
-      archive.value("num_halvings", of.num_halvings);
-      archive.value("num_rollbacks", of.num_rollbacks);
-      archive.value("is_retired", of.is_retired);
+      archive.value("rate_factor", lane_state.rate_factor);
+      archive.value("num_halvings", lane_state.num_halvings);
+      archive.value("num_rollbacks", lane_state.num_rollbacks);
+      archive.value("is_retired", lane_state.is_retired);
     });
   }
 }

@@ -43,7 +43,7 @@ GuessingLevel guessing_level(const data::ResidentDataset& dataset, const Populat
 // Where one of the job's shards is.
 struct ShardPlace {
   int64_t rank = 0;
-  size_t shard = 0;  // of those of its rank
+  size_t shard = 0;  // its number among those of its rank
   std::string device;
 };
 

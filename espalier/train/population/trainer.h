@@ -72,7 +72,7 @@ class PopulationTrainer {
   int64_t epochs_done() const { return shards_.front()->epochs_done(); }  // in the episode
   int64_t host_parameters() const { return population(0).host().num_parameters(); }
   size_t num_shards() const { return shards_.size(); }
-  int64_t num_retired() const;  // of the whole job: asks all ranks
+  int64_t num_retired() const;  // in the whole job: asks all ranks
   ranks::World& world() const { return world_; }
   Shard& shard(size_t index) { return *shards_[index]; }
   grow::Population& population(size_t index) const { return shards_[index]->population(); }

@@ -25,7 +25,7 @@ struct BatchRange {
 
   int64_t size() const { return end - begin; }
 };
-// Those batches of a split that this rank scores: as many as another rank, or one more.
+// The batches of a split that this rank scores: as many as another rank, or one more.
 BatchRange own_batches(int64_t num_batches, const ranks::World& world);
 
 // What synced norms add up with. The world outlives it.

@@ -53,7 +53,7 @@ void LaneSnapshots::restore(int64_t lane) {
 void LaneSnapshots::restore_values(int64_t lane) {
   const c10::NoGradGuard no_grad;
   const Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
-  // What the snapshot has not, a gate that no lane used then, begins anew.
+  // What the snapshot does not have, a gate that no lane used then, begins anew.
   step_.optimizers().reset_lane(lane);
   std::vector<at::Tensor> from, to;
   for (const NamedTensor& live : values_of(lane)) {

@@ -145,7 +145,7 @@ std::string SyncReport::text() const {
         "no call of the CUDA runtime was recorded on {}: whether the host waited is not known\n",
         device.str());
   const std::string summary = fmt::format(
-      "calls of the runtime: {}; copies from the device to the host: {}\nhost waits a step: {:.3g}\n",
+      "calls of the runtime: {}; copies from the device to the host: {}\nhost waits per step: {:.3g}\n",
       num_calls, num_copies_back, static_cast<double>(num_waits()) / static_cast<double>(steps));
   if (waits.empty()) return summary;
   Table table({"call", "op", "place", ">times", ">us each"});

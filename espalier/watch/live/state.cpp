@@ -120,18 +120,18 @@ LiveRow& LiveState::row(const std::string& name) {
 void LiveState::add_lane(const ordered_json& line) {
   const auto lane = integer(line, "lane");
   if (!lane) return;
-  LiveRow& of = row(std::to_string(*lane));
-  of.accuracy = number(line, "validation_accuracy");
-  of.accuracies.add(or_gap(of.accuracy));
-  of.loss = number(line, "validation_loss");
-  of.train_accuracy = number(line, "train_accuracy");
-  of.gradient_norm = number(line, "gradient_norm");
-  of.parameters = number(line, "parameters");
-  of.reward = number(line, "reward");
-  of.seeds = seeds_of(line);
+  LiveRow& lane_row = row(std::to_string(*lane));
+  lane_row.accuracy = number(line, "validation_accuracy");
+  lane_row.accuracies.add(or_gap(lane_row.accuracy));
+  lane_row.loss = number(line, "validation_loss");
+  lane_row.train_accuracy = number(line, "train_accuracy");
+  lane_row.gradient_norm = number(line, "gradient_norm");
+  lane_row.parameters = number(line, "parameters");
+  lane_row.reward = number(line, "reward");
+  lane_row.seeds = seeds_of(line);
   const std::string outcome = text(line, "outcome");
-  of.note = note_of(line);
-  of.is_retired = outcome == name_of(LaneOutcome::kRetired);
+  lane_row.note = note_of(line);
+  lane_row.is_retired = outcome == name_of(LaneOutcome::kRetired);
   if (outcome == name_of(LaneOutcome::kTrained)) num_chosen_[static_cast<size_t>(op_of(line))] += 1;
 }
 
@@ -143,20 +143,20 @@ void LiveState::add_epoch(const ordered_json& line) {
       streams != nullptr && streams->is_object()) {
     has_streams_ = true;
     for (const auto& [name, stream] : streams->items()) {
-      LiveRow& of = row(name);
-      of.accuracy = number(stream, "validation_accuracy");
-      of.accuracies.add(or_gap(of.accuracy));
-      of.loss = number(stream, "train_loss");
-      of.share = number(stream, "share");
+      LiveRow& stream_row = row(name);
+      stream_row.accuracy = number(stream, "validation_accuracy");
+      stream_row.accuracies.add(or_gap(stream_row.accuracy));
+      stream_row.loss = number(stream, "train_loss");
+      stream_row.share = number(stream, "share");
       const ordered_json* const frozen = field(stream, "frozen");
-      if (frozen != nullptr && frozen->is_boolean() && frozen->get<bool>()) of.note = "frozen";
+      if (frozen != nullptr && frozen->is_boolean() && frozen->get<bool>()) stream_row.note = "frozen";
     }
   } else if (integer(line, "lanes").value_or(1) == 1 && (rows_.empty() || places_.contains("all"))) {
     // A single network has no lines of its own.
-    LiveRow& of = row("all");
-    of.accuracy = accuracy_;
-    of.accuracies.add(or_gap(accuracy_));
-    of.loss = loss_;
+    LiveRow& only_row = row("all");
+    only_row.accuracy = accuracy_;
+    only_row.accuracies.add(or_gap(accuracy_));
+    only_row.loss = loss_;
   }
 }
 

@@ -19,7 +19,7 @@ struct FrontierPoint {
   int64_t round;
 };
 
-// Those that no other beats in both, from small to large.
+// The points that no other beats in both, from small to large.
 std::vector<FrontierPoint> pareto_front(std::vector<FrontierPoint> points) {
   std::ranges::sort(points, [](const FrontierPoint& a, const FrontierPoint& b) {
     return a.parameters != b.parameters ? a.parameters < b.parameters : a.accuracy > b.accuracy;

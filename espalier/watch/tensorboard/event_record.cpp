@@ -39,7 +39,7 @@ namespace tensor_field {
 constexpr uint32_t kType = 1, kShape = 2, kText = 8;
 }
 constexpr int64_t kTextType = 7;  // DT_STRING
-// Those of TensorBoard's plugins/custom_scalar/layout.proto.
+// Fields of TensorBoard's plugins/custom_scalar/layout.proto.
 namespace layout_field {
 constexpr uint32_t kCategory = 2, kTitle = 1, kChart = 2, kMultiline = 2, kTags = 1;
 }

@@ -85,7 +85,7 @@ TEST(SyncAudit, CountsTheWaitsOfStepsWithTheirPlaces) {
   EXPECT_EQ(report.waits[0].place, "copy of the epoch");
   EXPECT_EQ(report.waits[0].op, kNoOp);
   EXPECT_EQ(report.waits[0].total_us, 4);
-  EXPECT_NE(report.text().find("host waits a step: 1\n"), std::string::npos) << report.text();
+  EXPECT_NE(report.text().find("host waits per step: 1\n"), std::string::npos) << report.text();
 }
 
 TEST(SyncAudit, NamesTheOpThatWaitsWhereverItsCallIsMade) {
@@ -130,7 +130,7 @@ TEST(SyncAudit, SaysThatTheCpuIsNothingToWaitFor) {
   const SyncReport report = audited(at::kCPU, 2, [] { at::ones({2}).sum().item<float>(); });
   EXPECT_EQ(report.steps, 2);
   EXPECT_NE(report.text().find("no device that the host waits for"), std::string::npos);
-  EXPECT_EQ(report.text().find("waits a step"), std::string::npos) << "a count of nothing";
+  EXPECT_EQ(report.text().find("waits per step"), std::string::npos) << "a count of nothing";
   EXPECT_ERROR(audited(at::kCPU, 0, [] {}), UsageError, "steps", "0");
 }
 
@@ -138,7 +138,7 @@ TEST(SyncAudit, ClaimsNothingWhereNoCallWasRecorded) {
   const SyncReport report = read_waits(HostTrace{}, kCuda, 2);
   EXPECT_EQ(report.num_calls, 0);
   EXPECT_NE(report.text().find("not known"), std::string::npos);
-  EXPECT_EQ(report.text().find("waits a step"), std::string::npos);
+  EXPECT_EQ(report.text().find("waits per step"), std::string::npos);
 }
 
 // What the conversion keeps of a real recording: the spans of its steps, nested.

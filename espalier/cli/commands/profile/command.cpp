@@ -231,7 +231,7 @@ void add_profile_command(CLI::App& app, Context& context) {
       app, "profile", "what the steps of a job do: a trace, kernels by kind, layouts, waits of the host");
   add_job<ProfileOptions<HostFlags>>(profile, context,
                                      {.name = "host",
-                                      .summary = "of `espalier train host` with the same flags",
+                                      .summary = "steps of `espalier train host` with the same flags",
                                       .examples = "  espalier profile host --device cuda --batch 512\n"},
                                      [](const ProfileOptions<HostFlags>& options, Context& running) {
                                        refuse_unused("--resume", options.run.resume);
@@ -242,7 +242,7 @@ void add_profile_command(CLI::App& app, Context& context) {
   add_job<ProfileOptions<PopulationFlags>>(
       profile, context,
       {.name = "population",
-       .summary = "of `espalier train population` with the same flags",
+       .summary = "steps of `espalier train population` with the same flags",
        .examples = "  espalier profile population --lanes 128 --batch 64\n"
                    "  espalier profile population --layout --devices cuda\n"
                    "  espalier profile population --sync --controller random --epochs 12\n"},
@@ -250,12 +250,12 @@ void add_profile_command(CLI::App& app, Context& context) {
   add_job<ProfileOptions<LinetFlags>>(
       profile, context,
       {.name = "linet",
-       .summary = "of `espalier train linet` with the same flags",
+       .summary = "steps of `espalier train linet` with the same flags",
        .examples = "  espalier profile linet --model li_resnet50 --batch 64 --device cuda\n"},
       profile_linet);
   add_job<ProfileOptions<PpoFlags>>(profile, context,
                                     {.name = "ppo",
-                                     .summary = "of `espalier train ppo` with the same flags",
+                                     .summary = "steps of `espalier train ppo` with the same flags",
                                      .examples = "  espalier profile ppo --sync --lanes 8\n"
                                                  "  espalier profile ppo --sync --controller heuristic\n"},
                                     profile_ppo);

@@ -38,9 +38,9 @@ void RehearsedEpisode::step() {
 std::string RehearsedEpisode::text() const {
   std::string stages;
   for (int stage = 0; stage < kNumSeedStages; ++stage) {
-    const auto of = static_cast<SeedStage>(stage);
-    if (holds_seed(of) && seeds_in(of) > 0)
-      stages += fmt::format("{}{} {}", stages.empty() ? "" : ", ", name_of(of), seeds_in(of));
+    const auto each = static_cast<SeedStage>(stage);
+    if (holds_seed(each) && seeds_in(each) > 0)
+      stages += fmt::format("{}{} {}", stages.empty() ? "" : ", ", name_of(each), seeds_in(each));
   }
   if (stages.empty()) return "no seed stood in these steps: networks were bare";
   return fmt::format("seeds in these steps: {}; planted {}", stages, num_planted_);

@@ -9,7 +9,7 @@ namespace espalier::cli {
 
 namespace {
 
-// Those that an evaluation was asked for, of which the last may not have played yet.
+// Controllers that an evaluation was asked for; the last of them may not have played yet.
 int64_t num_controllers(const watch::RunRecord& run) {
   const auto planned = run.config.find("controllers");
   if (planned == run.config.end() || !planned->is_string()) return std::ssize(run.controllers);

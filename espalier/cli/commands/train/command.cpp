@@ -19,7 +19,7 @@ struct DataFacts {
   int64_t num_validation = 0;
 };
 
-// Those of all lanes together, between two decisions.
+// Samples of all lanes together, between two decisions.
 int64_t samples_a_step(const train::PopulationConfig& options, const data::ResidentDataset& dataset) {
   if (options.batches_per_step > 0) return options.batches_per_step * options.batch * options.lanes;
   return dataset.train.num_samples() * (options.plan == data::PlanKind::kOwn ? options.lanes : 1);

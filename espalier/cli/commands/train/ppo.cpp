@@ -119,7 +119,7 @@ std::string round_text(const train::RoundRecord& round, int64_t rounds) {
                         100 * of(policy::Diagnostic::kEntropy), of(policy::Diagnostic::kApproxKl));
   }
   text += fmt::format("  {:.1f} s", episode.seconds + round.update_seconds);
-  if (episode.num_lost() > 0) text += fmt::format("; {} lost: the loss was not finite", episode.num_lost());
+  if (episode.num_lost() > 0) text += fmt::format("; {} collapsed", episode.num_lost());
   return text + "\n";
 }
 
@@ -135,7 +135,8 @@ void print_started(train::PpoTrainer& trainer, const data::ResidentDataset& data
              trainer.environments().num_lanes(), trainer.environments().host_parameters(),
              fmt::join(devices, ","));
   if (trainer.rounds_done() > 0)
-    fmt::print("goes on after round {} of {}\n", trainer.rounds_done(), flags.run.resume);
+    fmt::print("goes on after round {} of {}\n", trainer.rounds_done(),
+               flags.run.resume.empty() ? run.string() : flags.run.resume);
   fmt::print("results: {}\n", run.string());
 }
 

@@ -29,7 +29,7 @@ function payoff(run) {
   const rows = told.lanes.map((lane) => [lane, [el("button", { type: "button", class: `pin ${kinds[lane.group][1]}`, "data-pin": lane.lane, "aria-pressed": "false", title: "pin this lane in all charts" }, `lane ${lane.lane}`), percent(lane.accuracy, 2), count(lane.parameters), count(lane.kept), lane.seeds.map(seedText).join(", ") || "–"]]);
   const shown = told.lanes.length < told.all_lanes ? ` The best ${count(told.lanes.length)} of ${count(told.all_lanes)} are listed.` : "";
   const list = laneTable(["lane", told.measure, "parameters", "seeds kept", "seeds at the end, and what each last contributed in points"], rows);
-  const about = `One network a lane${told.round > 0 ? `, at the end of round ${count(told.round)}` : ""}. Lanes chose for themselves what to keep, so the two groups may differ in more than that; espalier evaluate compares controllers on the same episodes.${shown}`;
+  const about = `One network per lane${told.round > 0 ? `, at the end of round ${count(told.round)}` : ""}. Lanes chose for themselves what to keep, so the two groups may differ in more than that; espalier evaluate compares controllers on the same episodes.${shown}`;
   return section("payoff", "Did growing pay?", about, grid("split even", chart, list));
 }
 
