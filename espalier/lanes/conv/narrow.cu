@@ -94,25 +94,11 @@ __device__ inline uint32_t two(const uint16_t* staged, int first, int second) {
   return static_cast<uint32_t>(staged[first]) | static_cast<uint32_t>(staged[second]) << 16;
 }
 
+// A thread's fragments of the filters, zeros where there is none.
 template <class T, int kSteps, int kTiles>
-__global__ void __launch_bounds__(kThreads)
-    narrow_forward_kernel(ConvSizes sizes, Band band, int bands_a_block, Stack x, Stack weight, Stack out,
-                          const float* bias, int64_t bias_stride, const int64_t* entries) {
-  extern __shared__ __align__(16) uint8_t shared[];
-  const int lane = blockIdx.z;
-  if (entries != nullptr && entries[lane] < 0) return;
-  constexpr int kColumns = kTiles * 8;
-  constexpr int kRowBytes = kColumns * 2 + 16;  // a row of a warp's results: an odd number of chunks
-  T* const staged = reinterpret_cast<T*>(shared + kWarps * 16 * kRowBytes);
-  const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
-  uint8_t* const results = shared + warp * 16 * kRowBytes;
-  const int group = in_warp / 4, pair = in_warp % 4 * 2;
-  const int depth = sizes.kernel * sizes.kernel * sizes.channels;
-  const int first_filter = blockIdx.y * kColumns;
-
-  // The filters stay in registers.
-  uint32_t b[kSteps][kTiles][2];
-  const T* const filters = static_cast<const T*>(weight.data) + lane * weight.lane_stride;
+__device__ __forceinline__ void load_filters(const ConvSizes& sizes, const T* filters, int first_filter,
+                                             int depth, uint32_t (&b)[kSteps][kTiles][2]) {
+  const int in_warp = threadIdx.x % kWarp, group = in_warp / 4, pair = in_warp % 4 * 2;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
@@ -127,6 +113,71 @@ __global__ void __launch_bounds__(kThreads)
         if (filter < sizes.filters && k + 1 < depth) word |= static_cast<uint32_t>(from[1]) << 16;
         b[step][n][half] = word;
       }
+}
+
+// The products of a warp's 16 pixels, of which the thread's two read from `places` on.
+template <class T, int kSteps, int kTiles>
+__device__ __forceinline__ void multiply_band(const T* staged, const int (&places)[2],
+                                              const int (&offsets)[kSteps][4],
+                                              const uint32_t (&b)[kSteps][kTiles][2],
+                                              float (&sums)[kTiles][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t a[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint16_t* const at = reinterpret_cast<const uint16_t*>(staged) + places[j % 2];
+      a[j] = two(at, offsets[step][j / 2 * 2], offsets[step][j / 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) multiply_add<T>(sums[n], a, b[step][n][0], b[step][n][1]);
+  }
+}
+
+// A row of a warp's results in shared memory: an odd number of chunks.
+template <int kTiles>
+constexpr int kRowBytes = kTiles * 16 + 16;
+
+// Leaves a warp's sums in shared memory as they are rounded, with the bias if there is one.
+template <class T, int kTiles>
+__device__ __forceinline__ void round_results(const ConvSizes& sizes, int first_filter,
+                                              const float (&sums)[kTiles][4], int lane, const float* bias,
+                                              int64_t bias_stride, uint8_t* results) {
+  const int in_warp = threadIdx.x % kWarp, group = in_warp / 4, pair = in_warp % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float low = sums[n][half * 2], high = sums[n][half * 2 + 1];
+      if (bias != nullptr && first_filter + n * 8 + pair < sizes.filters) {
+        const float* const own = bias + lane * bias_stride + first_filter + n * 8 + pair;
+        low += own[0];
+        high += own[1];
+      }
+      *reinterpret_cast<uint32_t*>(results + (group + half * 8) * kRowBytes<kTiles> + (n * 8 + pair) * 2) =
+          pack<T>(low, high);
+    }
+}
+
+template <class T, int kSteps, int kTiles>
+__global__ void __launch_bounds__(kThreads)
+    narrow_forward_kernel(ConvSizes sizes, Band band, int bands_a_block, Stack x, Stack weight, Stack out,
+                          const float* bias, int64_t bias_stride, const int64_t* entries) {
+  extern __shared__ __align__(16) uint8_t shared[];
+  const int lane = blockIdx.z;
+  if (entries != nullptr && entries[lane] < 0) return;
+  constexpr int kColumns = kTiles * 8;
+  T* const staged = reinterpret_cast<T*>(shared + kWarps * 16 * kRowBytes<kTiles>);
+  const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  uint8_t* const results = shared + warp * 16 * kRowBytes<kTiles>;
+  const int group = in_warp / 4, pair = in_warp % 4 * 2;
+  const int depth = sizes.kernel * sizes.kernel * sizes.channels;
+  const int first_filter = blockIdx.y * kColumns;
+
+  // The filters stay in registers.
+  uint32_t b[kSteps][kTiles][2];
+  load_filters<T>(sizes, static_cast<const T*>(weight.data) + lane * weight.lane_stride, first_filter, depth,
+                  b);
   int offsets[kSteps][4];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
@@ -152,36 +203,14 @@ __global__ void __launch_bounds__(kThreads)
       const int places[2] = {place_of(sizes, band, min(first + group, pixels - 1)),
                              place_of(sizes, band, min(first + group + 8, pixels - 1))};
       float sums[kTiles][4] = {};
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        uint32_t a[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const uint16_t* const at = reinterpret_cast<const uint16_t*>(staged) + places[j % 2];
-          a[j] = two(at, offsets[step][j / 2 * 2], offsets[step][j / 2 * 2 + 1]);
-        }
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) multiply_add<T>(sums[n], a, b[step][n][0], b[step][n][1]);
-      }
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float low = sums[n][half * 2], high = sums[n][half * 2 + 1];
-          if (bias != nullptr && first_filter + n * 8 + pair < sizes.filters) {
-            const float* const own = bias + lane * bias_stride + first_filter + n * 8 + pair;
-            low += own[0];
-            high += own[1];
-          }
-          *reinterpret_cast<uint32_t*>(results + (group + half * 8) * kRowBytes + (n * 8 + pair) * 2) =
-              pack<T>(low, high);
-        }
+      multiply_band<T>(staged, places, offsets, b, sums);
+      round_results<T>(sizes, first_filter, sums, lane, bias, bias_stride, results);
       __syncwarp();
       for (int chunk = in_warp; chunk < 16 * kTiles; chunk += kWarp) {
         const int row = chunk / kTiles, filter = first_filter + chunk % kTiles * 8;
         if (first + row < pixels && filter < sizes.filters)
           *reinterpret_cast<uint4*>(to + static_cast<int64_t>(first + row) * sizes.filters + filter) =
-              *reinterpret_cast<const uint4*>(results + row * kRowBytes + chunk % kTiles * 16);
+              *reinterpret_cast<const uint4*>(results + row * kRowBytes<kTiles> + chunk % kTiles * 16);
       }
       __syncwarp();
     }
@@ -189,6 +218,72 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 constexpr int kGradStages = 4;  // for a warp's own gradients, 16 pixels each
+
+// Chunks a pixel's gradients: odd.
+template <int kTiles>
+constexpr int kGradPitch = kTiles | 1;
+
+// Begins to copy a warp's own gradients, of 16 pixels from `first` on. from: the band's.
+template <class T, int kTiles>
+__device__ __forceinline__ void fetch_grads(const ConvSizes& sizes, const T* grads, const T* from,
+                                            int first_filter, int first, int pixels, uint8_t* to) {
+  const int in_warp = threadIdx.x % kWarp;
+  if (first < pixels)
+    for (int chunk = in_warp; chunk < 16 * kTiles; chunk += kWarp) {
+      const int row = chunk / kTiles, filter = first_filter + chunk % kTiles * 8;
+      const bool valid = first + row < pixels && filter < sizes.filters;
+      copy_chunk(to + (row * kGradPitch<kTiles> + chunk % kTiles) * 16,
+                 valid ? from + static_cast<int64_t>(first + row) * sizes.filters + filter : grads, valid);
+    }
+  commit_copies();
+}
+
+// Adds the products of a warp's 16 pixels to its sums. places: where the thread's four read from.
+template <class T, int kSteps, int kTiles>
+__device__ __forceinline__ void multiply_grads(const T* staged, const uint8_t* own_grads,
+                                               const int (&places)[4], const int (&offsets)[kSteps][2],
+                                               float (&sums)[kSteps][kTiles][4]) {
+  const int in_warp = threadIdx.x % kWarp;
+  uint32_t b[kTiles][2];
+  const uint32_t tile = shared_address(own_grads);
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+    load_two_matrices_transposed(b[n], tile + (in_warp % 16 * kGradPitch<kTiles> + n) * 16);
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t a[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint16_t* const at = reinterpret_cast<const uint16_t*>(staged) + offsets[step][j % 2];
+      a[j] = two(at, places[j / 2 * 2], places[j / 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) multiply_add<T>(sums[step][n], a, b[n][0], b[n][1]);
+  }
+}
+
+// The warps' sums, added up in order. to: [filters][depth].
+template <int kSteps, int kTiles>
+__device__ __forceinline__ void store_sums(const ConvSizes& sizes, int first_filter, int depth,
+                                           const float (&sums)[kSteps][kTiles][4], float* all, float* to) {
+  const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  const int group = in_warp / 4, pair = in_warp % 4 * 2;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        all[((step * kTiles + n) * 4 + j) * kThreads + threadIdx.x] = sums[step][n][j];
+  __syncthreads();
+  for (int value = warp; value < kSteps * kTiles * 4; value += kWarps) {
+    float sum = 0;
+    for (int other = 0; other < kWarps; ++other) sum += all[value * kThreads + other * kWarp + in_warp];
+    const int j = value % 4, n = value / 4 % kTiles, step = value / 4 / kTiles;
+    const int k = step * 16 + group + j / 2 * 8, filter = first_filter + n * 8 + pair + j % 2;
+    if (k < depth && filter < sizes.filters) to[static_cast<int64_t>(filter) * depth + k] = sum;
+  }
+}
 
 template <class T, int kSteps, int kTiles>
 __global__ void __launch_bounds__(kThreads)
@@ -198,8 +293,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = blockIdx.z;
   if (entries != nullptr && entries[lane] < 0) return;
   constexpr int kColumns = kTiles * 8;
-  constexpr int kPitch = kTiles | 1;  // chunks a pixel's gradients
-  constexpr int kStageBytes = 16 * kPitch * 16;
+  constexpr int kStageBytes = 16 * kGradPitch<kTiles> * 16;
   const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
   uint8_t* const own_grads = shared + warp * kGradStages * kStageBytes;
   T* const staged = reinterpret_cast<T*>(shared + kWarps * kGradStages * kStageBytes);
@@ -227,16 +321,8 @@ __global__ void __launch_bounds__(kThreads)
     const T* const from = grads + (static_cast<int64_t>(sample) * sizes.out_height + first_row) *
                                       sizes.out_width * sizes.filters;
     const auto fetch = [&](int turn) {
-      const int first = (turn * kWarps + warp) * 16;
-      if (first < pixels)
-        for (int chunk = in_warp; chunk < 16 * kTiles; chunk += kWarp) {
-          const int row = chunk / kTiles, filter = first_filter + chunk % kTiles * 8;
-          const bool valid = first + row < pixels && filter < sizes.filters;
-          copy_chunk(own_grads + turn % kGradStages * kStageBytes + (row * kPitch + chunk % kTiles) * 16,
-                     valid ? from + static_cast<int64_t>(first + row) * sizes.filters + filter : grads,
-                     valid);
-        }
-      commit_copies();
+      fetch_grads<T, kTiles>(sizes, grads, from, first_filter, (turn * kWarps + warp) * 16, pixels,
+                             own_grads + turn % kGradStages * kStageBytes);
     };
 #pragma unroll
     for (int turn = 0; turn < kGradStages - 1; ++turn) fetch(turn);
@@ -251,47 +337,16 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         places[j] = place_of(sizes, band, min(first + pair + j % 2 + j / 2 * 8, pixels - 1));
-      uint32_t b[kTiles][2];
-      const uint32_t tile = shared_address(own_grads + turn % kGradStages * kStageBytes);
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-        load_two_matrices_transposed(b[n], tile + (in_warp % 16 * kPitch + n) * 16);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        uint32_t a[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const uint16_t* const at = reinterpret_cast<const uint16_t*>(staged) + offsets[step][j % 2];
-          a[j] = two(at, places[j / 2 * 2], places[j / 2 * 2 + 1]);
-        }
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) multiply_add<T>(sums[step][n], a, b[n][0], b[n][1]);
-      }
+      multiply_grads<T>(staged, own_grads + turn % kGradStages * kStageBytes, places, offsets, sums);
       __syncwarp();
       fetch(turn + kGradStages - 1);
     }
     wait_copies<0>();
   }
 
-  // The warps' sums, added up in order.
   __syncthreads();
-  float* const all = reinterpret_cast<float*>(shared);
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        all[((step * kTiles + n) * 4 + j) * kThreads + threadIdx.x] = sums[step][n][j];
-  __syncthreads();
-  float* const to = partial + (static_cast<int64_t>(lane) * gridDim.x + blockIdx.x) * sizes.filters * depth;
-  for (int value = warp; value < kSteps * kTiles * 4; value += kWarps) {
-    float sum = 0;
-    for (int other = 0; other < kWarps; ++other) sum += all[value * kThreads + other * kWarp + in_warp];
-    const int j = value % 4, n = value / 4 % kTiles, step = value / 4 / kTiles;
-    const int k = step * 16 + group + j / 2 * 8, filter = first_filter + n * 8 + pair + j % 2;
-    if (k < depth && filter < sizes.filters) to[static_cast<int64_t>(filter) * depth + k] = sum;
-  }
+  store_sums(sizes, first_filter, depth, sums, reinterpret_cast<float*>(shared),
+             partial + (static_cast<int64_t>(lane) * gridDim.x + blockIdx.x) * sizes.filters * depth);
 }
 
 int steps_of(const ConvSizes& sizes) {
@@ -311,7 +366,7 @@ cudaError_t launch_forward(const ConvArgs& args, cudaStream_t stream) {
   const ConvSizes& sizes = args.sizes;
   const Band band = band_of(sizes);
   const auto kernel = narrow_forward_kernel<T, kSteps, kTiles>;
-  const int bytes = kWarps * 16 * (kTiles * 16 + 16) + band_bytes(sizes, band);
+  const int bytes = kWarps * 16 * kRowBytes<kTiles> + band_bytes(sizes, band);
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
     return error;
@@ -328,7 +383,7 @@ cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   const ConvSizes& sizes = args.sizes;
   const Band band = band_of(sizes);
   const auto kernel = narrow_weight_kernel<T, kSteps, kTiles>;
-  const int staged = kWarps * kGradStages * 16 * (kTiles | 1) * 16 + band_bytes(sizes, band);
+  const int staged = kWarps * kGradStages * 16 * kGradPitch<kTiles> * 16 + band_bytes(sizes, band);
   const int bytes = std::max(staged, kSteps * kTiles * 4 * kThreads * 4);
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))

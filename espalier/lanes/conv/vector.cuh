@@ -69,4 +69,23 @@ struct TapCursor {
   }
 };
 
+// The stages of a sum: `multiply(step)` finds each as `fetch(step)` began to copy it, kStages - 1 steps
+// before. All copies have come when it returns.
+template <int kStages, class Fetch, class Multiply>
+__device__ __forceinline__ void each_stage(int steps, Fetch&& fetch, Multiply&& multiply) {
+#pragma unroll
+  for (int step = 0; step < kStages - 1; ++step) {
+    if (step < steps) fetch(step);
+    commit_copies();
+  }
+  for (int step = 0; step < steps; ++step) {
+    wait_copies<kStages - 2>();
+    __syncthreads();
+    if (step + kStages - 1 < steps) fetch(step + kStages - 1);
+    commit_copies();
+    multiply(step);
+  }
+  wait_copies<0>();
+}
+
 }  // namespace espalier::lanes::vector_conv

@@ -27,6 +27,8 @@ struct WeightShape {
   static constexpr int kCopiers = kThreads / kPixels > 4 ? kThreads / kPixels : 4;
   static constexpr int kPixelsAtOnce = kThreads / kCopiers;
   static constexpr int kPasses = kPixels / kPixelsAtOnce;
+  static constexpr int kSharers = kWarpsK;
+  static constexpr int kSlices = kPixels / 16 / kSharers;  // of 16 pixels, for a warp
 };
 
 // A pixel of the output, moved on without a division.
@@ -51,50 +53,75 @@ struct PixelCursor {
   }
 };
 
-template <class T, int kM, int kN, int kWarpsM, int kWarpsN, int kWarpsK>
-__global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
-    weight_kernel(ConvSizes sizes, Window window, Stack in, Stack grad, float* partial, int parts,
-                  int pixels_a_part, int column_tiles, const int64_t* entries) {
-  using Shape = WeightShape<kM, kN, kWarpsM, kWarpsN, kWarpsK>;
-  extern __shared__ __align__(16) uint8_t shared[];
-  const int lane = blockIdx.z, part = blockIdx.y;
-  if (entries != nullptr && entries[lane] < 0) return;
-  const int first_column = blockIdx.x % column_tiles * Shape::kColumns;
-  const int first_filter = blockIdx.x / column_tiles * Shape::kFilters;
-  const int channels = sizes.channels, depth = sizes.kernel * sizes.kernel * channels;
-  const int out_pixels = sizes.out_height * sizes.out_width, pixels = sizes.batch * out_pixels;
-  const T* const read = static_cast<const T*>(in.data) + lane * in.lane_stride;
-  const T* const grads = static_cast<const T*>(grad.data) + lane * grad.lane_stride;
-  const int tid = threadIdx.x;
-  const int begin = part * pixels_a_part, end = min(pixels, begin + pixels_a_part);
+// A block's tile of a lane's gradient, and the pixels that it takes its sums over.
+template <class Shape>
+struct WeightTile {
+  int first_column, first_filter;
+  int channels, depth;  // depth: columns of (tap, channel)
+  int begin, end;
 
-  int4* const taps = reinterpret_cast<int4*>(shared);  // [columns / 8]: r, s, channel, whether it is one
-  for (int chunk = tid; chunk < Shape::kColumns / kChunk; chunk += Shape::kThreads) {
-    const int column = first_column + chunk * kChunk;
-    const TapCursor tap(column, channels, sizes.kernel);
-    taps[chunk] = make_int4(tap.r, tap.s, tap.channel, column < depth);
+  __device__ WeightTile(const ConvSizes& sizes, int part, int pixels_a_part, int column_tiles)
+      : first_column(blockIdx.x % column_tiles * Shape::kColumns),
+        first_filter(blockIdx.x / column_tiles * Shape::kFilters),
+        channels(sizes.channels),
+        depth(sizes.kernel * sizes.kernel * sizes.channels),
+        begin(part * pixels_a_part),
+        end(min(sizes.batch * (sizes.out_height * sizes.out_width), begin + pixels_a_part)) {}
+};
+
+// Where each chunk of columns reads: r, s, channel, whether it is one.
+template <class Shape>
+__device__ __forceinline__ void list_taps(const WeightTile<Shape>& tile, int kernel, int4* taps) {
+  for (int chunk = threadIdx.x; chunk < Shape::kColumns / kChunk; chunk += Shape::kThreads) {
+    const int column = tile.first_column + chunk * kChunk;
+    const TapCursor tap(column, tile.channels, kernel);
+    taps[chunk] = make_int4(tap.r, tap.s, tap.channel, column < tile.depth);
   }
-  __syncthreads();
+}
 
-  const auto grad_tile = [&](int stage) { return shared + Shape::kTapBytes + stage * Shape::kStageBytes; };
-  const auto read_tile = [&](int stage) {
-    return grad_tile(stage) + Shape::kPixels * Shape::kGradPitch * 16;
-  };
-  const int copier = tid % Shape::kCopiers, copy_row = tid / Shape::kCopiers;
-  PixelCursor cursor(begin + copy_row, sizes.out_height, sizes.out_width);
-  const int image_values = window.height * window.width * channels;
-  const auto fetch = [&](int step) {
-    uint8_t* const to_grads = grad_tile(step % Shape::kStages);
-    uint8_t* const to_read = read_tile(step % Shape::kStages);
+// A stage: the gradients of its pixels, then what the columns read for them.
+template <class Shape>
+__device__ __forceinline__ uint8_t* grads_of(uint8_t* shared, int step) {
+  return shared + Shape::kTapBytes + step % Shape::kStages * Shape::kStageBytes;
+}
+template <class Shape>
+__device__ __forceinline__ uint8_t* reads_of(uint8_t* shared, int step) {
+  return grads_of<Shape>(shared, step) + Shape::kPixels * Shape::kGradPitch * 16;
+}
+
+// Copies stages of pixels, one after the other: a thread some chunks of every kPixelsAtOnce-th pixel.
+template <class T, class Shape>
+struct StageCopier {
+  const T *read, *grads;  // the lane's
+  const int4* taps;
+  int copier, first;
+  PixelCursor cursor;
+  int image_values;
+
+  __device__ __forceinline__ StageCopier(const ConvSizes& sizes, const Window& window,
+                                         const WeightTile<Shape>& tile, const T* read_, const T* grads_,
+                                         const int4* taps_)
+      : read(read_),
+        grads(grads_),
+        taps(taps_),
+        copier(static_cast<int>(threadIdx.x) % Shape::kCopiers),
+        first(static_cast<int>(threadIdx.x) / Shape::kCopiers),
+        cursor(tile.begin + first, sizes.out_height, sizes.out_width),
+        image_values(window.height * window.width * tile.channels) {}
+
+  __device__ __forceinline__ void fetch(const ConvSizes& sizes, const Window& window,
+                                        const WeightTile<Shape>& tile, int step, uint8_t* shared) {
+    uint8_t* const to_grads = grads_of<Shape>(shared, step);
+    uint8_t* const to_read = reads_of<Shape>(shared, step);
 #pragma unroll
     for (int pass = 0; pass < Shape::kPasses; ++pass) {
-      const int row = copy_row + pass * Shape::kPixelsAtOnce;
-      const int pixel = begin + step * Shape::kPixels + row;
-      const bool there = pixel < end;
+      const int row = first + pass * Shape::kPixelsAtOnce;
+      const int pixel = tile.begin + step * Shape::kPixels + row;
+      const bool there = pixel < tile.end;
       const T* const own_grads =
-          grads + static_cast<int64_t>(there ? pixel : 0) * sizes.filters + first_filter;
+          grads + static_cast<int64_t>(there ? pixel : 0) * sizes.filters + tile.first_filter;
       for (int chunk = copier; chunk < Shape::kFilters / kChunk; chunk += Shape::kCopiers) {
-        const bool valid = there && first_filter + chunk * kChunk < sizes.filters;
+        const bool valid = there && tile.first_filter + chunk * kChunk < sizes.filters;
         copy_chunk(to_grads + (row * Shape::kGradPitch + chunk) * 16,
                    valid ? own_grads + chunk * kChunk : grads, valid);
       }
@@ -103,95 +130,136 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
         const int4 tap = taps[chunk];
         const int place = there && tap.w ? place_of(window, cursor.y, cursor.x, tap.x, tap.y) : -1;
         copy_chunk(to_read + (row * Shape::kReadPitch + chunk) * 16,
-                   image + (place < 0 ? 0 : place * channels + tap.z), place >= 0);
+                   image + (place < 0 ? 0 : place * tile.channels + tap.z), place >= 0);
       }
       cursor.advance(Shape::kPixelsAtOnce, sizes.out_height, sizes.out_width);
     }
-  };
-
-  const int warp = tid / kWarp, in_warp = tid % kWarp;
-  const int warp_m = warp % kWarpsM, warp_n = warp / kWarpsM % kWarpsN, warp_k = warp / (kWarpsM * kWarpsN);
-  float sums[kM][kN][4] = {};
-  const int steps = end > begin ? (end - begin + Shape::kPixels - 1) / Shape::kPixels : 0;
-#pragma unroll
-  for (int step = 0; step < Shape::kStages - 1; ++step) {
-    if (step < steps) fetch(step);
-    commit_copies();
   }
-  for (int step = 0; step < steps; ++step) {
-    wait_copies<Shape::kStages - 2>();
-    __syncthreads();
-    if (step + Shape::kStages - 1 < steps) fetch(step + Shape::kStages - 1);
-    commit_copies();
-    const uint32_t from_grads = shared_address(grad_tile(step % Shape::kStages));
-    const uint32_t from_read = shared_address(read_tile(step % Shape::kStages));
+};
+
+// Which of a block's warps a thread belongs to, along filters, columns and pixels.
+template <int kWarpsM, int kWarpsN>
+struct WarpShare {
+  int in_warp, m, n, k;
+
+  __device__ WarpShare() {
+    const int tid = threadIdx.x, warp = tid / kWarp;
+    in_warp = tid % kWarp;
+    m = warp % kWarpsM;
+    n = warp / kWarpsM % kWarpsN;
+    k = warp / (kWarpsM * kWarpsN);
+  }
+};
+
+// Adds the products of a warp's share of a stage's pixels to its sums, 16 pixels at a time.
+template <class T, class Shape, class Warp, int kM, int kN>
+__device__ __forceinline__ void multiply_pixels(const Warp& warp, uint32_t from_grads, uint32_t from_read,
+                                                float (&sums)[kM][kN][4]) {
+  const int in_warp = warp.in_warp;
 #pragma unroll
-    for (int slice = 0; slice < Shape::kPixels / 16 / kWarpsK; ++slice) {
-      const int pixel = (warp_k + slice * kWarpsK) * 16;
-      uint32_t a[kM][4];
+  for (int slice = 0; slice < Shape::kSlices; ++slice) {
+    const int pixel = (warp.k + slice * Shape::kSharers) * 16;
+    uint32_t a[kM][4];
 #pragma unroll
-      for (int m = 0; m < kM; ++m)  // matrices: filters 0-7 and 8-15 of pixels 0-7, then of pixels 8-15
-        load_matrices_transposed(a[m],
-                                 from_grads + ((pixel + in_warp % 8 + in_warp / 16 * 8) * Shape::kGradPitch +
-                                               (warp_m * kM + m) * 2 + in_warp / 8 % 2) *
-                                                  16);
+    for (int m = 0; m < kM; ++m)  // matrices: filters 0-7 and 8-15 of pixels 0-7, then of pixels 8-15
+      load_matrices_transposed(a[m],
+                               from_grads + ((pixel + in_warp % 8 + in_warp / 16 * 8) * Shape::kGradPitch +
+                                             (warp.m * kM + m) * 2 + in_warp / 8 % 2) *
+                                                16);
 #pragma unroll
-      for (int n = 0; n + 1 < kN; n += 2) {
-        uint32_t b[4];
-        load_matrices_transposed(
-            b,
-            from_read + ((pixel + in_warp % 16) * Shape::kReadPitch + warp_n * kN + n + in_warp / 16) * 16);
+    for (int n = 0; n + 1 < kN; n += 2) {
+      uint32_t b[4];
+      load_matrices_transposed(
+          b, from_read + ((pixel + in_warp % 16) * Shape::kReadPitch + warp.n * kN + n + in_warp / 16) * 16);
 #pragma unroll
-        for (int m = 0; m < kM; ++m) {
-          multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
-          multiply_add<T>(sums[m][n + 1], a[m], b[2], b[3]);
-        }
-      }
-      if (kN % 2 == 1) {
-        uint32_t b[2];
-        load_two_matrices_transposed(
-            b, from_read + ((pixel + in_warp % 16) * Shape::kReadPitch + warp_n * kN + kN - 1) * 16);
-#pragma unroll
-        for (int m = 0; m < kM; ++m) multiply_add<T>(sums[m][kN - 1], a[m], b[0], b[1]);
+      for (int m = 0; m < kM; ++m) {
+        multiply_add<T>(sums[m][n], a[m], b[0], b[1]);
+        multiply_add<T>(sums[m][n + 1], a[m], b[2], b[3]);
       }
     }
+    if (kN % 2 == 1) {
+      uint32_t b[2];
+      load_two_matrices_transposed(
+          b, from_read + ((pixel + in_warp % 16) * Shape::kReadPitch + warp.n * kN + kN - 1) * 16);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) multiply_add<T>(sums[m][kN - 1], a[m], b[0], b[1]);
+    }
   }
-  wait_copies<0>();
-  if (kWarpsK > 1) {  // the first of the warps that shared the pixels adds them up, in order
-    __syncthreads();
-    float* const all = reinterpret_cast<float*>(shared + Shape::kTapBytes);
+}
+
+// Where warps have shared the pixels out, the first of them adds the others' sums up, in order. False for
+// those others, whose work is done.
+template <class Shape, int kM, int kN>
+__device__ __forceinline__ bool add_sharers(int warp_k, float* all, float (&sums)[kM][kN][4]) {
+  if (Shape::kSharers == 1) return true;
+  const int tid = threadIdx.x;
+  __syncthreads();
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int n = 0; n < kN; ++n)
+    for (int n = 0; n < kN; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) all[((m * kN + n) * 4 + i) * Shape::kThreads + tid] = sums[m][n][i];
-    __syncthreads();
-    if (warp_k > 0) return;
+      for (int i = 0; i < 4; ++i) all[((m * kN + n) * 4 + i) * Shape::kThreads + tid] = sums[m][n][i];
+  __syncthreads();
+  if (warp_k > 0) return false;
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+  for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int n = 0; n < kN; ++n)
+    for (int n = 0; n < kN; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          for (int k = 1; k < kWarpsK; ++k)
-            sums[m][n][i] +=
-                all[((m * kN + n) * 4 + i) * Shape::kThreads + tid + k * kWarpsM * kWarpsN * kWarp];
-  }
-  float* const to = partial + (static_cast<int64_t>(lane) * parts + part) * sizes.filters * depth;
-  const int group = in_warp / 4, pair = in_warp % 4 * 2;
+      for (int i = 0; i < 4; ++i)
+        for (int k = 1; k < Shape::kSharers; ++k)
+          sums[m][n][i] +=
+              all[((m * kN + n) * 4 + i) * Shape::kThreads + tid + k * (Shape::kThreads / Shape::kSharers)];
+  return true;
+}
+
+// to: [filters][depth].
+template <class Shape, class Warp, int kM, int kN>
+__device__ __forceinline__ void store_sums(const WeightTile<Shape>& tile, const Warp& warp, int filters,
+                                           const float (&sums)[kM][kN][4], float* to) {
+  const int group = warp.in_warp / 4, pair = warp.in_warp % 4 * 2;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int n = 0; n < kN; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int filter = first_filter + (warp_m * kM + m) * 16 + group + half * 8;
-        const int column = first_column + (warp_n * kN + n) * 8 + pair;
-        if (filter < sizes.filters && column < depth)
-          *reinterpret_cast<float2*>(to + static_cast<int64_t>(filter) * depth + column) =
+        const int filter = tile.first_filter + (warp.m * kM + m) * 16 + group + half * 8;
+        const int column = tile.first_column + (warp.n * kN + n) * 8 + pair;
+        if (filter < filters && column < tile.depth)
+          *reinterpret_cast<float2*>(to + static_cast<int64_t>(filter) * tile.depth + column) =
               make_float2(sums[m][n][half * 2], sums[m][n][half * 2 + 1]);
       }
+}
+
+template <class T, int kM, int kN, int kWarpsM, int kWarpsN, int kWarpsK>
+__global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarpsK* kWarp)
+    weight_kernel(ConvSizes sizes, Window window, Stack in, Stack grad, float* partial, int parts,
+                  int pixels_a_part, int column_tiles, const int64_t* entries) {
+  using Shape = WeightShape<kM, kN, kWarpsM, kWarpsN, kWarpsK>;
+  extern __shared__ __align__(16) uint8_t shared[];
+  const int lane = blockIdx.z, part = blockIdx.y;
+  if (entries != nullptr && entries[lane] < 0) return;
+  const WeightTile<Shape> tile(sizes, part, pixels_a_part, column_tiles);
+  const T* const read = static_cast<const T*>(in.data) + lane * in.lane_stride;
+  const T* const grads = static_cast<const T*>(grad.data) + lane * grad.lane_stride;
+  int4* const taps = reinterpret_cast<int4*>(shared);
+  list_taps<Shape>(tile, sizes.kernel, taps);
+  __syncthreads();
+  StageCopier<T, Shape> copier(sizes, window, tile, read, grads, taps);
+  const WarpShare<kWarpsM, kWarpsN> warp;
+  float sums[kM][kN][4] = {};
+  const int steps = tile.end > tile.begin ? (tile.end - tile.begin + Shape::kPixels - 1) / Shape::kPixels : 0;
+  each_stage<Shape::kStages>(
+      steps, [&](int step) { copier.fetch(sizes, window, tile, step, shared); },
+      [&](int step) {
+        multiply_pixels<T, Shape>(warp, shared_address(grads_of<Shape>(shared, step)),
+                                  shared_address(reads_of<Shape>(shared, step)), sums);
+      });
+  if (!add_sharers<Shape>(warp.k, reinterpret_cast<float*>(shared + Shape::kTapBytes), sums)) return;
+  store_sums(tile, warp, sizes.filters, sums,
+             partial + (static_cast<int64_t>(lane) * parts + part) * sizes.filters * tile.depth);
 }
 
 // Enough blocks for one lane alone to fill a GPU, since a stack of seeds often has one entry; few enough for

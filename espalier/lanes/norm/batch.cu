@@ -5,20 +5,18 @@ namespace espalier::lanes {
 namespace batch_norm {
 namespace {
 
-// partial: [L][parts][3][C]: means, squared deviations, counts (the same for all channels of a part).
+// A thread's sums over its pixels, about the first value that it meets: sums of squares then lose nothing to
+// a large mean.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int parts, int across) {
+__device__ __forceinline__ void sum_pixels(const NormArgs& args, const ChannelThread<kWidth>& at, int parts,
+                                           sum_t<T>& count, sum_t<T> (&shift)[kWidth],
+                                           sum_t<T> (&sum)[kWidth], sum_t<T> (&squares)[kWidth]) {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  const ChannelThread<kWidth> at(args, across);
-  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
   const int pixels_a_sample = args.height * args.width;
   const Range range(args.batch * pixels_a_sample, at.part, parts);
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
   const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
-
-  // About the first value that the thread meets: sums of squares then lose nothing to a large mean.
-  S count = 0, shift[kWidth] = {}, sum[kWidth] = {}, squares[kWidth] = {};
   int first = range.begin + at.ty;
   if (mask != nullptr)
     while (first < range.end && !mask[first / pixels_a_sample]) first += at.rows;
@@ -50,23 +48,13 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
       }
     }
   }
-  S mean[kWidth], spread[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    const S share = count > 0 ? sum[j] / count : S(0);
-    mean[j] = shift[j] + share;
-    spread[j] = squares[j] - sum[j] * share;
-  }
+}
 
-  // Chan et al., "Algorithms for computing the sample variance": pairs of threads, halving.
-  __shared__ S counts[kThreads];
-  __shared__ S means[kWidth][kThreads], spreads[kWidth][kThreads];
-  counts[threadIdx.x] = count;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    means[j][threadIdx.x] = mean[j];
-    spreads[j][threadIdx.x] = spread[j];
-  }
+// The statistics of the threads that share channels become one, in pairs, halving: the first of them has them
+// all. Chan et al., "Algorithms for computing the sample variance".
+template <int kWidth, class S>
+__device__ __forceinline__ void join_threads(const ChannelThread<kWidth>& at, S (&counts)[kThreads],
+                                             S (&means)[kWidth][kThreads], S (&spreads)[kWidth][kThreads]) {
   for (int half = at.rows / 2; half > 0; half /= 2) {
     __syncthreads();
     if (at.ty < half) {
@@ -85,6 +73,32 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
       }
     }
   }
+}
+
+// partial: [L][parts][3][C]: means, squared deviations, counts (the same for all channels of a part).
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int parts, int across) {
+  using S = sum_t<T>;
+  const ChannelThread<kWidth> at(args, across);
+  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
+  S count = 0, shift[kWidth] = {}, sum[kWidth] = {}, squares[kWidth] = {};
+  sum_pixels<T, kWidth>(args, at, parts, count, shift, sum, squares);
+  S mean[kWidth], spread[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    const S share = count > 0 ? sum[j] / count : S(0);
+    mean[j] = shift[j] + share;
+    spread[j] = squares[j] - sum[j] * share;
+  }
+  __shared__ S counts[kThreads];
+  __shared__ S means[kWidth][kThreads], spreads[kWidth][kThreads];
+  counts[threadIdx.x] = count;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    means[j][threadIdx.x] = mean[j];
+    spreads[j][threadIdx.x] = spread[j];
+  }
+  join_threads<kWidth>(at, counts, means, spreads);
   if (at.ty != 0 || !at.valid) return;
   S* const to =
       static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 3 * args.channels;
@@ -96,56 +110,54 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
   }
 }
 
-template <class T, int kWidth, bool kResidual>
-__global__ void __launch_bounds__(kThreads)
-    apply_kernel(NormArgs args, Windows windows, Parts parts, int across) {
+// Norm, ReLU and 2x2 pool, window by window, and the values that won theirs where those are wanted.
+template <class T, int kWidth>
+__device__ __forceinline__ void write_pooled(const NormArgs& args, const Windows& windows,
+                                             const ChannelThread<kWidth>& at,
+                                             const Own<wide_t<T>, kWidth>& own, const T* x, const bool* mask,
+                                             T* out) {
   using W = wide_t<T>;
-  const ChannelThread<kWidth> at(args, across);
-  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
-  __shared__ Coefficients<W> shared;
-  merge_statistics<T, kWidth>(args, parts, at, shared);
-  if (!at.valid) return;
-  const Own<W, kWidth> own(shared, at.tx);
-  const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
-  T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
-  const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
-
-  if (args.pool == NormPool::k2x2) {
-    const int high = args.height / 2, wide = args.width / 2;
-    T* const winner_values = args.winner_values.data == nullptr
-                                 ? nullptr
-                                 : static_cast<T*>(args.winner_values.data) +
-                                       at.lane * args.winner_values.lane_stride + at.channel;
-    const Range range(args.batch * high * wide, at.part, gridDim.x);
-    for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
-      const WindowPlace window(index, windows);
-      const int first_pixel = window.pixel(args);
-      W result[kWidth] = {}, value_of_best[kWidth] = {};
-      if (mask == nullptr || mask[window.sample]) {
-        W values[4][kWidth];
+  const int high = args.height / 2, wide = args.width / 2;
+  T* const winner_values =
+      args.winner_values.data == nullptr
+          ? nullptr
+          : static_cast<T*>(args.winner_values.data) + at.lane * args.winner_values.lane_stride + at.channel;
+  const Range range(args.batch * high * wide, at.part, gridDim.x);
+  for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
+    const WindowPlace window(index, windows);
+    const int first_pixel = window.pixel(args);
+    W result[kWidth] = {}, value_of_best[kWidth] = {};
+    if (mask == nullptr || mask[window.sample]) {
+      W values[4][kWidth];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        load<T, kWidth>(values[i],
+                        x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        W four[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          load<T, kWidth>(values[i],
-                          x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          W four[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-          const int chosen = winner(four, result[j]);
-          value_of_best[j] = chosen == 0   ? values[0][j]
-                             : chosen == 1 ? values[1][j]
-                             : chosen == 2 ? values[2][j]
-                                           : values[3][j];
-        }
+          four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+        const int chosen = winner(four, result[j]);
+        value_of_best[j] = chosen == 0   ? values[0][j]
+                           : chosen == 1 ? values[1][j]
+                           : chosen == 2 ? values[2][j]
+                                         : values[3][j];
       }
-      store<T, kWidth>(out + static_cast<int64_t>(index) * args.channels, result);
-      if (winner_values != nullptr)
-        store<T, kWidth>(winner_values + static_cast<int64_t>(index) * args.channels, value_of_best);
     }
-    return;
+    store<T, kWidth>(out + static_cast<int64_t>(index) * args.channels, result);
+    if (winner_values != nullptr)
+      store<T, kWidth>(winner_values + static_cast<int64_t>(index) * args.channels, value_of_best);
   }
+}
+
+// Norm (+ residual) and ReLU, pixel by pixel.
+template <class T, int kWidth, bool kResidual>
+__device__ __forceinline__ void write_pixels(const NormArgs& args, const ChannelThread<kWidth>& at,
+                                             const Own<wide_t<T>, kWidth>& own, const T* x, const bool* mask,
+                                             T* out) {
+  using W = wide_t<T>;
   const T* const residual =
       kResidual ? static_cast<const T*>(args.residual.data) + at.lane * args.residual.lane_stride + at.channel
                 : nullptr;
@@ -172,6 +184,25 @@ __global__ void __launch_bounds__(kThreads)
     }
     store<T, kWidth>(out + static_cast<int64_t>(pixel) * args.channels, values);
   }
+}
+
+template <class T, int kWidth, bool kResidual>
+__global__ void __launch_bounds__(kThreads)
+    apply_kernel(NormArgs args, Windows windows, Parts parts, int across) {
+  using W = wide_t<T>;
+  const ChannelThread<kWidth> at(args, across);
+  if (args.entries != nullptr && args.entries[at.lane] < 0) return;
+  __shared__ Coefficients<W> shared;
+  merge_statistics<T, kWidth>(args, parts, at, shared);
+  if (!at.valid) return;
+  const Own<W, kWidth> own(shared, at.tx);
+  const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
+  T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
+  const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
+  if (args.pool == NormPool::k2x2)
+    write_pooled<T, kWidth>(args, windows, at, own, x, mask, out);
+  else
+    write_pixels<T, kWidth, kResidual>(args, at, own, x, mask, out);
 }
 
 template <class T, int kWidth, int kApplied>

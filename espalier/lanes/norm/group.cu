@@ -73,6 +73,62 @@ struct Coefficients {
   }
 };
 
+// A group's sums, of those of its vectors or channels in order.
+template <int kWidth, bool kSeveral, class S>
+__device__ __forceinline__ void sum_group(const S* vector_sums, int group, int depth, S& sum, S& squares) {
+  if (kSeveral) {
+    for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
+      const S* const from = vector_sums + channel / kWidth * 2 * kWidth + channel % kWidth;
+      sum += from[0];
+      squares += from[kWidth];
+    }
+  } else {
+    for (int vector = group * depth / kWidth; vector < (group + 1) * depth / kWidth; ++vector) {
+      sum += vector_sums[vector * 2];
+      squares += vector_sums[vector * 2 + 1];
+    }
+  }
+}
+
+// A thread's share of the sums of a vector's values, and of their squares, about `shift`.
+template <class T, int kWidth, bool kSeveral, class S, int kSums>
+__device__ __forceinline__ void sum_vector(const NormArgs& args, const GroupThread& at, int pixels,
+                                           int vector, const T* x, const S (&shift)[kSums],
+                                           S (&sums)[2 * kSums]) {
+#pragma unroll 4
+  for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+    wide_t<T> values[kWidth];
+    load_input<T, kWidth>(args, values, x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const int i = kSeveral ? j : 0;
+      const S centred = values[j] - shift[i];
+      sums[i] += centred;
+      sums[kSums + i] += centred * centred;
+    }
+  }
+}
+
+// The groups' means, which were the shifts of the sums, and scales. True where a variance that this thread
+// has met lost digits.
+template <class W, int kWidth, bool kSeveral, class S>
+__device__ __forceinline__ bool find_statistics(const NormArgs& args, int depth, S count, int64_t statistics,
+                                                const S* vector_sums, S* means, S* scales) {
+  bool has_lost = false;
+  for (int group = threadIdx.x; group < args.groups; group += kThreads) {
+    S sum = 0, squares = 0;
+    sum_group<kWidth, kSeveral>(vector_sums, group, depth, sum, squares);
+    const S share = sum / count;
+    const S variance = (squares - sum * share) / count;
+    has_lost |= variance < share * share * kLeastVariance;
+    means[group] += share;
+    scales[group] = S(1) / sqrt((variance < 0 ? S(0) : variance) + static_cast<S>(args.eps));  // a NaN stays
+    static_cast<W*>(args.mean)[statistics + group] = static_cast<W>(means[group]);
+    static_cast<W*>(args.scale)[statistics + group] = static_cast<W>(scales[group]);
+  }
+  return has_lost;
+}
+
 template <class T, int kWidth, bool kSeveral>
 __global__ void __launch_bounds__(kThreads, 4) forward_kernel(NormArgs args, int across) {
   using W = wide_t<T>;
@@ -111,19 +167,7 @@ __global__ void __launch_bounds__(kThreads, 4) forward_kernel(NormArgs args, int
         S shift[kSums];
 #pragma unroll
         for (int j = 0; j < kSums; ++j) shift[j] = means[(vector * kWidth + j) / depth];
-#pragma unroll 4
-        for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
-          W values[kWidth];
-          load_input<T, kWidth>(args, values,
-                                x + static_cast<int64_t>(pixel) * args.channels + vector * kWidth);
-#pragma unroll
-          for (int j = 0; j < kWidth; ++j) {
-            const int i = kSeveral ? j : 0;
-            const S centred = values[j] - shift[i];
-            sums[i] += centred;
-            sums[kSums + i] += centred * centred;
-          }
-        }
+        sum_vector<T, kWidth, kSeveral>(args, at, pixels, vector, x, shift, sums);
       }
       add_rows<kThreads>(at.across, sums, scratch);
       if (at.ty == 0 && vector < vectors)
@@ -131,30 +175,8 @@ __global__ void __launch_bounds__(kThreads, 4) forward_kernel(NormArgs args, int
         for (int i = 0; i < 2 * kSums; ++i) vector_sums[vector * 2 * kSums + i] = sums[i];
     }
     __syncthreads();
-    bool has_lost = false;
-    for (int group = threadIdx.x; group < args.groups; group += kThreads) {
-      S sum = 0, squares = 0;
-      if (kSeveral) {
-        for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
-          const S* const from = vector_sums + channel / kWidth * 2 * kSums + channel % kWidth;
-          sum += from[0];
-          squares += from[kSums];
-        }
-      } else {
-        for (int vector = group * depth / kWidth; vector < (group + 1) * depth / kWidth; ++vector) {
-          sum += vector_sums[vector * 2];
-          squares += vector_sums[vector * 2 + 1];
-        }
-      }
-      const S share = sum / count;
-      const S variance = (squares - sum * share) / count;
-      has_lost |= variance < share * share * kLeastVariance;
-      means[group] += share;
-      scales[group] =
-          S(1) / sqrt((variance < 0 ? S(0) : variance) + static_cast<S>(args.eps));  // a NaN stays
-      static_cast<W*>(args.mean)[statistics + group] = static_cast<W>(means[group]);
-      static_cast<W*>(args.scale)[statistics + group] = static_cast<W>(scales[group]);
-    }
+    const bool has_lost =
+        find_statistics<W, kWidth, kSeveral>(args, depth, count, statistics, vector_sums, means, scales);
     if (__syncthreads_count(has_lost) == 0) break;
   }
   for (int vector = at.tx; vector < vectors; vector += across) {
@@ -177,6 +199,58 @@ __global__ void __launch_bounds__(kThreads, 4) forward_kernel(NormArgs args, int
       }
       store<T, kWidth>(out + place, values);
     }
+  }
+}
+
+// The gradient past the ReLU, which is found again from z, the normalised value.
+template <class T, class Own>
+__device__ __forceinline__ wide_t<T> past_relu(const NormArgs& args, const Own& own, wide_t<T> grad,
+                                               wide_t<T> z, int j) {
+  const wide_t<T> y = widen<T>(narrow<T>(z * own.weight[j] + own.bias[j]));
+  return args.relu && y <= 0 ? wide_t<T>(0) : grad;
+}
+
+// A thread's share of a vector's sums of g z, and of g.
+template <class T, int kWidth, class Own, class S>
+__device__ __forceinline__ void sum_gradients(const NormArgs& args, const GroupThread& at, const Own& own,
+                                              int pixels, int vector, const T* x, const T* grads,
+                                              S (&sums)[2 * kWidth]) {
+#pragma unroll 2
+  for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
+    const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
+    wide_t<T> values[kWidth], grad[kWidth];
+    load_input<T, kWidth>(args, values, x + place);
+    load<T, kWidth>(grad, grads + place);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const wide_t<T> z = own.normal(values[j], j), g = past_relu<T>(args, own, grad[j], z, j);
+      sums[j] += static_cast<S>(g) * z;
+      sums[kWidth + j] += g;
+    }
+  }
+}
+
+// Leaves a sample's sums for the gradients of the parameters. partial: [2][C].
+template <class S>
+__device__ __forceinline__ void store_partial(int channels, const S* products, const S* sums, S* partial) {
+  for (int channel = threadIdx.x; channel < channels; channel += kThreads) {
+    partial[channel] = products[channel];
+    partial[channels + channel] = sums[channel];
+  }
+}
+
+// The groups' means of g w, and of g w z.
+template <class W, class S>
+__device__ __forceinline__ void average_groups(int groups, int depth, S count, const W* weight,
+                                               const S* products, const S* sums, S* first, S* second) {
+  for (int group = threadIdx.x; group < groups; group += kThreads) {
+    S product = 0, sum = 0;
+    for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
+      product += products[channel] * weight[channel];
+      sum += sums[channel] * weight[channel];
+    }
+    first[group] = sum / count;
+    second[group] = product / count;
   }
 }
 
@@ -204,28 +278,12 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   const W* const scales = static_cast<const W*>(args.scale) + statistics;
   const W* const weight = static_cast<const W*>(args.weight.data) + at.lane * args.weight.lane_stride;
   using Own = Coefficients<W, kWidth, kSeveral>;
-  const auto past_relu = [&](const Own& own, W grad, W z, int j) {
-    const W y = widen<T>(narrow<T>(z * own.weight[j] + own.bias[j]));
-    return args.relu && y <= 0 ? W(0) : grad;
-  };
 
   for (int vector = at.tx; vector < (vectors + across - 1) / across * across; vector += across) {
     S own_sums[2 * kWidth] = {};
     if (vector < vectors && there) {
       const Own own(args, at.lane, vector, depth, means, scales);
-#pragma unroll 2
-      for (int pixel = at.ty; pixel < pixels; pixel += at.rows) {
-        const int64_t place = static_cast<int64_t>(pixel) * args.channels + vector * kWidth;
-        W values[kWidth], grad[kWidth];
-        load_input<T, kWidth>(args, values, x + place);
-        load<T, kWidth>(grad, grads + place);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          const W z = own.normal(values[j], j), g = past_relu(own, grad[j], z, j);
-          own_sums[j] += static_cast<S>(g) * z;
-          own_sums[kWidth + j] += g;
-        }
-      }
+      sum_gradients<T, kWidth>(args, at, own, pixels, vector, x, grads, own_sums);
     }
     add_rows<kThreads>(at.across, own_sums, scratch);
     if (at.ty == 0 && vector < vectors)
@@ -238,20 +296,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
   __syncthreads();
   S* const partial = static_cast<S*>(args.partial) +
                      (static_cast<int64_t>(at.lane) * args.batch + at.sample) * 2 * args.channels;
-  for (int channel = threadIdx.x; channel < args.channels; channel += kThreads) {
-    partial[channel] = products[channel];
-    partial[args.channels + channel] = sums[channel];
-  }
-  const S count = static_cast<S>(pixels) * depth;
-  for (int group = threadIdx.x; group < args.groups; group += kThreads) {
-    S product = 0, sum = 0;
-    for (int channel = group * depth; channel < (group + 1) * depth; ++channel) {
-      product += products[channel] * weight[channel];
-      sum += sums[channel] * weight[channel];
-    }
-    first[group] = sum / count;
-    second[group] = product / count;
-  }
+  store_partial(args.channels, products, sums, partial);
+  average_groups(args.groups, depth, static_cast<S>(pixels) * depth, weight, products, sums, first, second);
   __syncthreads();
   if (args.grad_x.data == nullptr) return;
   T* const grad_x = static_cast<T*>(args.grad_x.data) + at.lane * args.grad_x.lane_stride + offset;
@@ -266,7 +312,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(NormArgs args, int a
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         const int g_of = kSeveral ? j : 0;
-        const W z = own.normal(values[j], j), g = past_relu(own, grad[j], z, j);
+        const W z = own.normal(values[j], j), g = past_relu<T>(args, own, grad[j], z, j);
         const bool passes = there && !(args.rectified && values[j] <= 0);
         values[j] = passes ? own.scale[g_of] * (g * own.weight[j] - static_cast<W>(first[own.group[g_of]]) -
                                                 z * static_cast<W>(second[own.group[g_of]]))

@@ -37,6 +37,81 @@ __device__ void fetch_grads(const T* from, int pixels, int rows, uint8_t* to) {
   }
 }
 
+// What a warp does of a group of images: some tiles of rows and some planes of gradients, of the pixels that
+// are its own.
+template <class Shape>
+struct WarpPart {
+  int in_warp, first_tile, first_plane, sharer;
+
+  __device__ WarpPart() {
+    const int warp = threadIdx.x / kWarp;
+    in_warp = threadIdx.x % kWarp;
+    first_tile = warp % Shape::kSplitM * Shape::kM;
+    first_plane = warp / Shape::kSplitM % Shape::kSplitN * Shape::kN;
+    sharer = warp / (Shape::kSplitM * Shape::kSplitN);
+  }
+};
+
+// The gradients of 16 pixels: planes of `rows` chunks, from `from` on.
+template <int kN>
+__device__ __forceinline__ void load_grads(uint32_t (&b)[kN][2], uint32_t from, int first_plane, int rows,
+                                           int first, int in_warp) {
+#pragma unroll
+  for (int n = 0; n < kN; n += 2) {
+    const uint32_t row = from + ((first_plane + n) * rows + first + in_warp % 16) * 16;
+    if constexpr (kN == 1) {
+      load_two_matrices_transposed(b[0], row);
+    } else {
+      uint32_t both[4];
+      load_matrices_transposed(both, row + in_warp / 16 * rows * 16);
+      b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
+    }
+  }
+}
+
+// Adds the products of a warp's share of a group's pixels to its sums, 16 pixels at a time.
+template <class T, class Shape, int kM, int kN>
+__device__ __forceinline__ void multiply_group(const ConvSizes& sizes, const Stage& stage,
+                                               const WarpPart<Shape>& warp, const int (&offsets)[kM],
+                                               int pixels, int rows, uint32_t from, uint32_t from_grads,
+                                               float (&sums)[kM][kN][4]) {
+  const int in_warp = warp.in_warp;
+  for (int first = warp.sharer * 16; first < pixels; first += Shape::kSharers * 16) {
+    const int pixel = min(first + in_warp % 8 + in_warp / 16 * 8, pixels - 1);
+    const uint32_t window = from + place_of(stage, sizes.width, pixel) * 16;
+    uint32_t b[kN][2];
+    load_grads(b, from_grads, warp.first_plane, rows, first, in_warp);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      uint32_t a[4];
+      load_matrices_transposed(a, window + offsets[m]);
+#pragma unroll
+      for (int n = 0; n < kN; ++n) multiply_add<T>(sums[m][n], a, b[n][0], b[n][1]);
+    }
+  }
+}
+
+// The sharers' sums, added up in order: every thread takes some of the results. to: [filters][kDepth].
+template <class Shape, int kM, int kN>
+__device__ __forceinline__ void store_sums(const float (&sums)[kM][kN][4], float* all, float* to) {
+  constexpr int kOwn = kM * kN * 4, kRow = Shape::kSplitM * Shape::kSplitN * kWarp;
+  constexpr int kDepth = Shape::kChunks * kChunk;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) all[i * kThreads + threadIdx.x] = sums[i / (kN * 4)][i / 4 % kN][i % 4];
+  __syncthreads();
+  for (int result = threadIdx.x; result < kOwn * kRow; result += kThreads) {
+    const int i = result / kRow, place = result % kRow;
+    float sum = 0;
+#pragma unroll
+    for (int other = 0; other < Shape::kSharers; ++other) sum += all[i * kThreads + other * kRow + place];
+    const int of_warp = place / kWarp, thread = place % kWarp;
+    const int tile = of_warp % Shape::kSplitM * kM + i / (kN * 4), half = i % 4 / 2, chunk = tile * 2 + half;
+    const int plane = of_warp / Shape::kSplitM * kN + i / 4 % kN;
+    if (chunk < Shape::kChunks)
+      to[(plane * kChunk + thread % 4 * 2 + i % 2) * kDepth + chunk * kChunk + thread / 4] = sum;
+  }
+}
+
 template <class T, int kPlanes, int kGradPlanes>
 __global__ void __launch_bounds__(kThreads, 2)
     weight_kernel(ConvSizes sizes, Stage stage, int rows, int stages, int groups_a_part, Stack in, Stack grad,
@@ -48,17 +123,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (entries != nullptr && entries[lane] < 0) return;
   const int image_bytes = bytes_of(stage, kPlanes), stage_bytes = image_bytes + rows * kGradPlanes * 16;
   clear(shared, stages * stage_bytes);
-  const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
-  const int first_tile = warp % Shape::kSplitM * kM,
-            first_plane = warp / Shape::kSplitM % Shape::kSplitN * kN;
-  const int sharer = warp / (Shape::kSplitM * Shape::kSplitN);
+  const WarpPart<Shape> warp;
 
   // A transposed fragment: eight pixels of a chunk, of the next chunk, then the next eight pixels of both.
   int offsets[kM];
 #pragma unroll
   for (int m = 0; m < kM; ++m)
     offsets[m] =
-        offset_of<kPlanes>(stage, min((first_tile + m) * 2 + in_warp / 8 % 2, Shape::kChunks - 1), false) *
+        offset_of<kPlanes>(stage, min((warp.first_tile + m) * 2 + warp.in_warp / 8 % 2, Shape::kChunks - 1),
+                           false) *
         16;
 
   const T* const read = static_cast<const T*>(in.data) + lane * in.lane_stride;
@@ -88,57 +161,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (stages > 1) fetch(turn + 1);
     const uint32_t from = shared_address(shared + turn % stages * stage_bytes),
                    from_grads = from + image_bytes;
-    const int pixels = images * stage.pixels;
-    for (int first = sharer * 16; first < pixels; first += Shape::kSharers * 16) {
-      const int pixel = min(first + in_warp % 8 + in_warp / 16 * 8, pixels - 1);
-      const uint32_t window = from + place_of(stage, sizes.width, pixel) * 16;
-      uint32_t b[kN][2];
-#pragma unroll
-      for (int n = 0; n < kN; n += 2) {
-        const uint32_t row = from_grads + ((first_plane + n) * rows + first + in_warp % 16) * 16;
-        if constexpr (kN == 1) {
-          load_two_matrices_transposed(b[0], row);
-        } else {
-          uint32_t both[4];
-          load_matrices_transposed(both, row + in_warp / 16 * rows * 16);
-          b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
-        }
-      }
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        uint32_t a[4];
-        load_matrices_transposed(a, window + offsets[m]);
-#pragma unroll
-        for (int n = 0; n < kN; ++n) multiply_add<T>(sums[m][n], a, b[n][0], b[n][1]);
-      }
-    }
+    multiply_group<T>(sizes, stage, warp, offsets, images * stage.pixels, rows, from, from_grads, sums);
     if (stages > 1) continue;
     __syncthreads();  // the only group that there is room for has been read
     fetch(turn + 1);
   }
   wait_copies<0>();
-
-  // The sharers' sums, added up in order: every thread takes some of the results.
-  constexpr int kOwn = kM * kN * 4, kRow = Shape::kSplitM * Shape::kSplitN * kWarp;
-  float* const all = reinterpret_cast<float*>(shared);
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) all[i * kThreads + threadIdx.x] = sums[i / (kN * 4)][i / 4 % kN][i % 4];
-  __syncthreads();
-  constexpr int kDepth = Shape::kChunks * kChunk;
-  float* const to =
-      partial + (static_cast<int64_t>(lane) * gridDim.x + blockIdx.x) * (kGradPlanes * kChunk * kDepth);
-  for (int result = threadIdx.x; result < kOwn * kRow; result += kThreads) {
-    const int i = result / kRow, place = result % kRow;
-    float sum = 0;
-#pragma unroll
-    for (int other = 0; other < Shape::kSharers; ++other) sum += all[i * kThreads + other * kRow + place];
-    const int of_warp = place / kWarp, thread = place % kWarp;
-    const int tile = of_warp % Shape::kSplitM * kM + i / (kN * 4), half = i % 4 / 2, chunk = tile * 2 + half;
-    const int plane = of_warp / Shape::kSplitM * kN + i / 4 % kN;
-    if (chunk < Shape::kChunks)
-      to[(plane * kChunk + thread % 4 * 2 + i % 2) * kDepth + chunk * kChunk + thread / 4] = sum;
-  }
+  constexpr int kResults = kGradPlanes * kChunk * Shape::kChunks * kChunk;
+  store_sums<Shape>(sums, reinterpret_cast<float*>(shared),
+                    partial + (static_cast<int64_t>(lane) * gridDim.x + blockIdx.x) * kResults);
 }
 
 constexpr int kPixelsAPart =
