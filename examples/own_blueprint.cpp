@@ -5,37 +5,30 @@
 
 using namespace espalier;
 
-class Mixer final : public grow::SeedModule {
- public:
+struct Mixer final : grow::SeedModule {
   explicit Mixer(const grow::SeedBuild& build)
-      : conv_({.lanes = build.entries,
-               .in_channels = build.shape.channels,
-               .out_channels = build.shape.channels,
-               .kernel_size = 1},
-              build.options, build.compute) {}
+      : conv({build.entries, build.shape.channels, build.shape.channels, /*kernel_size=*/1}, build.options,
+             build.compute) {}
 
   at::Tensor forward(const at::Tensor& x, lanes::Mode /*mode*/) override {  // [E,B,C,H,W]
     const auto [through, branch] = grow::lane_fork(x);
-    return grow::lane_residual(through, conv_.forward(branch));
+    return grow::lane_residual(through, conv.forward(branch));
   }
-  std::vector<lanes::NamedParameter> parameters() override { return conv_.parameters(); }
-  void initialise(const grow::SeedInit& init) override { init.fill({"weight", &conv_.weight}, 0); }
+  std::vector<lanes::NamedParameter> parameters() override { return conv.parameters(); }
+  void initialise(const grow::SeedInit& init) override { init.fill({"weight", &conv.weight}, 0); }
 
- private:
-  lanes::LaneConv2d conv_;
+  lanes::LaneConv2d conv;
 };
 
 int main() {
-  train::PopulationParts parts;
-  const int32_t mixer = parts.blueprints.add(
+  // From here on every job of this program has it too, under its name.
+  const int32_t mixer = grow::blueprints().add(
       {.name = "mixer",
        .num_parameters = [](const grow::SeedShape& shape) { return shape.channels * shape.channels; },
        .make = [](const grow::SeedBuild& build) { return std::make_unique<Mixer>(build); }});
   train::PopulationConfig options = small_job();
   options.epochs = 10;
-  train::PopulationTrainer population(options, parts);
+  train::PopulationTrainer population(options);
   // Draws what to do, and has this kind alone to plant.
-  const auto controller = train::controllers().at("random").make({.seed = 1, .blueprints = {mixer}});
-  train_all(population, *controller);
-  return 0;
+  train_all(population, *train::controllers().at("random").make({.seed = 1, .blueprints = {mixer}}));
 }

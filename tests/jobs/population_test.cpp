@@ -78,6 +78,39 @@ TEST_F(PopulationJobTest, GivesTheSameNumbersTwiceAndPutsTorchBackAsItWas) {
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
+// Plants what rules try first, in the first slot of every lane.
+struct PlantsFirstChoice final : Controller {
+  explicit PlantsFirstChoice(int32_t blueprint) : first(blueprint) {}
+  std::vector<SeedAction> decide(std::span<const LaneReport> lanes) override {
+    std::vector<SeedAction> actions(lanes.size());
+    for (size_t i = 0; i < lanes.size(); ++i)
+      if (may_choose(lanes[i].slots[0].state, SeedOp::kGerminate))
+        actions[i] = {.op = SeedOp::kGerminate, .slot = 0, .blueprint = first, .steps = 1};
+    return actions;
+  }
+  int32_t first;
+};
+
+TEST_F(PopulationJobTest, PlantsABlueprintOfAProgramsOwn) {
+  struct PutsBack {
+    grow::BlueprintRegistry before = grow::blueprints();
+    ~PutsBack() { grow::blueprints() = before; }
+  } const as_it_was;
+  grow::Blueprint mine = grow::blueprints().at(5);
+  mine.name = "mine";
+  mine.preference = 0;
+  grow::blueprints().add(mine);
+  controllers().add({.name = "plants_first_choice", .make = [](const ControllerOptions& options) {
+                       EXPECT_EQ(options.blueprints, (std::vector<int32_t>{8, 6, 2, 3, 4, 1, 5, 7}));
+                       return std::make_unique<PlantsFirstChoice>(options.blueprints.front());
+                     }});
+  options_.controller = "plants_first_choice";
+  run_population_job(flags_.job(), {});
+  const auto lines = metrics(flags_.run.run_dir);
+  EXPECT_EQ(lines[0]["action"], "germinate r0c0 mine");
+  EXPECT_EQ(lines[3]["slots"][0]["blueprint"], "mine");
+}
+
 TEST_F(PopulationJobTest, SaysWhatAnotherMemoryFormatCosts) {
   options_.resident.memory_format = MemoryFormat::kContiguous;
   std::vector<FormatComparison> told;

@@ -31,7 +31,8 @@ void check_after([[maybe_unused]] const std::string& block, [[maybe_unused]] con
 
 CnnHost::CnnHost(const CnnHostOptions& options, const at::TensorOptions& tensor_options,
                  at::ScalarType compute)
-    : Host(checked(options).frame(), slots_by_action(options), tensor_options.device(), compute),
+    : Host({.frame = checked(options).frame(), .options = tensor_options, .compute = compute},
+           slots_by_action(options)),
       options_(options) {
   int64_t channels = options.in_channels;
   for (int64_t i = 0; i < options.n_blocks; ++i) {
@@ -63,7 +64,11 @@ CnnHost::CnnHost(const CnnHostOptions& options, const at::TensorOptions& tensor_
   }
   plan_.push_back({Step::Kind::kHead});
 
-  for (const lanes::NamedParameter& named : parameters()) named.parameter->set_format(options.memory_format);
+  for (Block& block : blocks_) {
+    add(block.name + ".conv", block.conv);
+    add(block.name + ".norm", block.norm);
+  }
+  add("classifier", *classifier_);
   initialise(options.seed);
 }
 
@@ -105,10 +110,8 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
         // The slot and the pool come next: with nothing in the slot, the norm does the pooling too.
         const bool pools_too =
             place + 2 < end && plan_[place + 2].kind == Step::Kind::kPool && !holds(plan_[place + 1].index);
-        lanes::BatchNormCall call = block.norm.call(context.mode, context.mask);
-        call.activation = lanes::Activation::kRelu;
-        call.pooling = pools_too ? lanes::Pooling::k2x2 : lanes::Pooling::kNone;
-        h = lanes::batch_norm_forward(block.norm, h, call, context.sum_over_all);
+        h = context.norm(block.norm, h, lanes::Activation::kRelu,
+                         pools_too ? lanes::Pooling::k2x2 : lanes::Pooling::kNone);
         check_after(block.name, "norm", h, options_.memory_format);
         if (pools_too) place += 2;
         break;
@@ -135,38 +138,6 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
     }
   }
   return h;
-}
-
-std::vector<lanes::NamedParameter> CnnHost::parameters() {
-  std::vector<lanes::NamedParameter> named;
-  for (Block& block : blocks_) {
-    lanes::append_parameters(named, block.name + ".conv.", block.conv.parameters());
-    lanes::append_parameters(named, block.name + ".norm.", block.norm.parameters());
-  }
-  lanes::append_parameters(named, "classifier.", classifier_->parameters());
-  return named;
-}
-
-std::vector<Host::Buffer> CnnHost::buffers() const {
-  std::vector<Buffer> buffers;
-  for (const Block& block : blocks_) {
-    buffers.push_back({block.name + ".norm.running_mean", block.norm.running_mean});
-    buffers.push_back({block.name + ".norm.running_var", block.norm.running_var});
-  }
-  return buffers;
-}
-
-void CnnHost::write_first_values(const HostInit& init) {
-  for (const lanes::NamedParameter& named : parameters()) {
-    if (named.name.ends_with("conv.weight")) init.kaiming_uniform(named);
-    if (named.name.starts_with("classifier.")) init.uniform_like(named, classifier_->weight);
-  }
-  for (const Block& block : blocks_) {
-    init.fill(block.norm.weight.storage(), 1);
-    init.fill(block.norm.bias.storage(), 0);
-    init.fill(block.norm.running_mean, 0);
-    init.fill(block.norm.running_var, 1);
-  }
 }
 
 HostMaker cnn_host(const CnnHostOptions& options) {

@@ -25,7 +25,8 @@ namespace espalier::grow {
 
 class CnnHost final : public Host {
  public:
-  // Initialised with options.seed. tensor_options: device and master type (f32, or f64 where that is computed
+  // Initialised with options.seed; its parameters are "block0.conv.weight", "block0.norm.weight", ...,
+  // "classifier.bias". tensor_options: device and master type (f32, or f64 where that is computed
   // in); compute: the type of activations and of the convolutions' weights.
   CnnHost(const CnnHostOptions& options, const at::TensorOptions& tensor_options, at::ScalarType compute);
 
@@ -35,11 +36,6 @@ class CnnHost final : public Host {
                                     const HostContext& context) override;
 
   const CnnHostOptions& options() const { return options_; }
-
-  // "block0.conv.weight", "block0.norm.weight", ..., "classifier.bias".
-  std::vector<lanes::NamedParameter> parameters() override;
-  // "block0.norm.running_mean", "block0.norm.running_var", ..., [L,C] each.
-  std::vector<Buffer> buffers() const override;
 
  private:
   // The plan: every step of the forward pass in its order.
@@ -54,8 +50,6 @@ class CnnHost final : public Host {
   };
 
   at::Tensor walk(at::Tensor h, size_t begin, size_t end, const HostContext& context);
-  // torch's own defaults, and fresh running statistics.
-  void write_first_values(const HostInit& init) override;
 
   CnnHostOptions options_;
   std::vector<Step> plan_;

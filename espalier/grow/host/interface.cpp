@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -54,10 +55,52 @@ void HostInit::fill(const at::Tensor& stacked, double value) const {
   stacked.fill_(value);
 }
 
-Host::Host(HostFrame frame, std::vector<SlotSpec> slots, at::Device device, at::ScalarType compute)
-    : frame_(std::move(frame)),
+at::Tensor HostContext::norm(const lanes::LaneBatchNorm2d& layer, const at::Tensor& x,
+                             lanes::Activation activation, lanes::Pooling pooling) const {
+  lanes::BatchNormCall call = layer.call(mode, mask);
+  call.activation = activation;
+  call.pooling = pooling;
+  return lanes::batch_norm_forward(layer, x, call, sum_over_all);
+}
+
+at::Tensor HostContext::grow(int64_t slot, at::Tensor h) const {
+  return growth != nullptr && growth->holds(slot) ? growth->grow(slot, std::move(h)) : h;
+}
+
+Host::Host(const HostBuild& build, std::vector<SlotSpec> slots)
+    : frame_(build.frame),
       slots_(std::move(slots)),
-      entry_("host: x", frame_.memory_format, compute, device) {}
+      entry_("host: x", frame_.memory_format, build.compute, build.options.device()) {}
+
+void Host::add_parameters(const std::string& name, const std::vector<lanes::NamedParameter>& parameters) {
+  for (const lanes::NamedParameter& named : parameters) named.parameter->set_format(frame_.memory_format);
+  lanes::append_parameters(parameters_, name + ".", parameters);
+}
+
+void Host::write_first_values(const HostInit& init) {
+  const std::vector<lanes::NamedParameter> all = parameters();
+  const auto weight_of = [&](const std::string& bias) {
+    const std::string name = bias.substr(0, bias.size() - std::string_view("bias").size()) + "weight";
+    const auto found = std::ranges::find(all, name, &lanes::NamedParameter::name);
+    return found == all.end() ? nullptr : found->parameter;
+  };
+  // A norm's is the one weight with a single value per channel.
+  const auto is_of_norm = [](const lanes::LaneParameter& weight) { return weight.storage().dim() == 2; };
+  for (const lanes::NamedParameter& named : all) {
+    const lanes::LaneParameter* weight = named.name.ends_with("weight") ? named.parameter
+                                         : named.name.ends_with("bias") ? weight_of(named.name)
+                                                                        : nullptr;
+    if (weight == nullptr)
+      fail("host: parameter '{}': no first values are known for it; write them in write_first_values()",
+           named.name);
+    if (is_of_norm(*weight))
+      init.fill(named.parameter->storage(), weight == named.parameter ? 1 : 0);
+    else
+      init.uniform_like(named, *weight);
+  }
+  for (const Buffer& buffer : buffers())
+    init.fill(buffer.tensor, buffer.name.ends_with("running_var") ? 1 : 0);
+}
 
 HostBranches Host::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots,
                                         const HostContext& context) {

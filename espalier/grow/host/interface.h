@@ -6,8 +6,8 @@
 // - At every slot that holds seeds a forward pass hands what is there to SlotGrowth::grow(), and goes on
 //   with what comes back. It reads nothing on the CPU's side, so that a step can be captured.
 // - Parameters and buffers stay where they are for the host's life.
-// - With HostContext::sum_over_all every batch norm is lanes::batch_norm_forward()'s: running statistics of
-//   several processes are then the same, and nobody averages them.
+// - Every batch norm is HostContext::norm()'s: where several processes share a batch, running statistics are
+//   then the same in all of them, and nobody averages them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,6 +49,13 @@ struct HostContext {
   // Training on a batch that several processes share out: adds their sums up, so that a batch norm has the
   // statistics of the whole batch. Empty: they are of the batch that is here.
   lanes::SumOverAll sum_over_all = {};
+
+  // A batch norm of the host, as all of this asks for.
+  at::Tensor norm(const lanes::LaneBatchNorm2d& layer, const at::Tensor& x,
+                  lanes::Activation activation = lanes::Activation::kNone,
+                  lanes::Pooling pooling = lanes::Pooling::kNone) const;
+  // h [L,B,C,H,W] with what grows in the slot, or as it is. Hand it over, as SlotGrowth::grow() says.
+  at::Tensor grow(int64_t slot, at::Tensor h) const;
 };
 
 // Logits, [L,B,num_classes] each.
@@ -76,6 +83,14 @@ class HostInit {
   const HostFrame& frame_;
 };
 
+// What a host is built from: options give device and master type (f32, or f64 where that is computed in),
+// compute the type of activations and of the convolutions' weights.
+struct HostBuild {
+  HostFrame frame;
+  at::TensorOptions options;
+  at::ScalarType compute = at::kFloat;
+};
+
 class Host {
  public:
   struct Buffer {
@@ -94,10 +109,11 @@ class Host {
   virtual HostBranches forward_without_each(const at::Tensor& x, std::span<const int64_t> slots,
                                             const HostContext& context);
 
-  // "block0.conv.weight", ...: in a fixed order, names are unique, pointers stay valid.
-  virtual std::vector<lanes::NamedParameter> parameters() = 0;
+  // "block0.conv.weight", ...: in a fixed order, names are unique, pointers stay valid. Those of the layers
+  // that were added, unless a host has others.
+  virtual std::vector<lanes::NamedParameter> parameters() { return parameters_; }
   // What a snapshot keeps besides: "block0.norm.running_mean", ..., [L,...] each.
-  virtual std::vector<Buffer> buffers() const { return {}; }
+  virtual std::vector<Buffer> buffers() const { return buffers_; }
 
   // As at birth, all lanes.
   void initialise(uint64_t seed);
@@ -112,28 +128,38 @@ class Host {
   int64_t entry_conversions() const { return entry_.num_conversions(); }
 
  protected:
-  // compute: the type of activations.
-  Host(HostFrame frame, std::vector<SlotSpec> slots, at::Device device, at::ScalarType compute);
+  Host(const HostBuild& build, std::vector<SlotSpec> slots);
 
-  // Writes every parameter and buffer.
-  virtual void write_first_values(const HostInit& init) = 0;
+  // A layer of the host (lanes.h), which stays where it is for the host's life: its parameters and running
+  // statistics are the host's from here on, "name.weight", and in the frame's memory format. Call
+  // initialise(frame().seed) when all are there.
+  template <class Layer>
+  void add(const std::string& name, Layer& layer) {
+    add_parameters(name, layer.parameters());
+    if constexpr (requires { layer.running_mean; }) {
+      buffers_.push_back({name + ".running_mean", layer.running_mean});
+      buffers_.push_back({name + ".running_var", layer.running_var});
+    }
+  }
+
+  // Writes every parameter and buffer: torch's own defaults, and fresh running statistics, unless a host
+  // begins otherwise. Refuses a parameter whose default is not known: besides weights and biases there is
+  // none.
+  virtual void write_first_values(const HostInit& init);
 
   // The network's own input as it is computed with: of its type and layout; see lanes/entry.h.
   at::Tensor enter(const at::Tensor& x);
 
  private:
+  void add_parameters(const std::string& name, const std::vector<lanes::NamedParameter>& parameters);
+
   HostFrame frame_;
   std::vector<SlotSpec> slots_;
   lanes::LaneEntry entry_;
+  std::vector<lanes::NamedParameter> parameters_;  // of the layers that were added
+  std::vector<Buffer> buffers_;
 };
 
-// What a host is built from: options give device and master type (f32, or f64 where that is computed in),
-// compute the type of activations and of the convolutions' weights.
-struct HostBuild {
-  HostFrame frame;
-  at::TensorOptions options;
-  at::ScalarType compute = at::kFloat;
-};
 using HostMaker = std::function<std::unique_ptr<Host>(const HostBuild&)>;
 
 }  // namespace espalier::grow

@@ -30,8 +30,15 @@ void SeedInit::fill(const lanes::NamedParameter& parameter, double value) const 
   entry_of(*parameter.parameter).fill_(value);
 }
 
-BlueprintRegistry::BlueprintRegistry() {
-  for (Blueprint& blueprint : built_in_blueprints()) add(std::move(blueprint));
+BlueprintRegistry::BlueprintRegistry() : BlueprintRegistry(blueprints()) {}
+
+BlueprintRegistry::BlueprintRegistry(std::vector<Blueprint> first) {
+  for (Blueprint& blueprint : first) add(std::move(blueprint));
+}
+
+BlueprintRegistry& blueprints() {
+  static BlueprintRegistry blueprints(built_in_blueprints());
+  return blueprints;
 }
 
 int32_t BlueprintRegistry::add(Blueprint blueprint) {

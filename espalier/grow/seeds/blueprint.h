@@ -68,21 +68,29 @@ class SeedModule {
   virtual void initialise(const SeedInit& init) = 0;
 };
 
+// All that the rest of the library knows of a kind: whoever adds one says it here.
 struct Blueprint {
+  static constexpr int32_t kTriedLast = 100;
+
   std::string name;
   std::function<int64_t(const SeedShape&)> num_parameters;  // per seed
   std::function<std::unique_ptr<SeedModule>(const SeedBuild&)> make;
   std::function<PythonSeed(const SeedShape&)> python =
       {};  // none: networks with such seeds cannot be exported
+  // Rules try the lowest first, equal ones by their numbers; 1 to 7 come with the library.
+  int32_t preference = kTriedLast;
+  // For the plan of memory: values that a training step keeps of each sample, as multiples of the slot's:
+  // what comes in, what layers make, what goes out. None: as the heaviest of those that say so.
+  std::function<double(const SeedShape&, at::Device)> held = {};
 };
 
 // Blueprints by number, which SlotState::blueprint holds, and by name.
 class BlueprintRegistry {
  public:
-  // noop, norm, attention, depthwise, bottleneck, conv_small, conv_light, conv_heavy: 0 to 7.
+  // All that blueprints() has now; what is added to one later, the other does not have.
   BlueprintRegistry();
 
-  // Returns its number. A name that is taken, or a blueprint that is incomplete, is refused.
+  // Returns its number, the next one. A name that is taken, or a blueprint that is incomplete, is refused.
   int32_t add(Blueprint blueprint);
 
   int32_t size() const { return static_cast<int32_t>(blueprints_.size()); }
@@ -91,8 +99,16 @@ class BlueprintRegistry {
   std::vector<std::string> names() const;
 
  private:
+  friend BlueprintRegistry& blueprints();
+  explicit BlueprintRegistry(std::vector<Blueprint> first);
+
   std::vector<Blueprint> blueprints_;
 };
+
+// Those of the process: noop, norm, attention, depthwise, bottleneck, conv_small, conv_light, conv_heavy,
+// which are 0 to 7, and what a program adds before it starts a job, from 8 on; saved policies and checkpoints
+// know them by these numbers. Nothing is locked.
+BlueprintRegistry& blueprints();
 
 // The largest of 32, 16, 8, 4, 2, 1 that divides the channels with at least 16 per group; else the largest
 // that divides them.

@@ -1,9 +1,10 @@
 #include "espalier/grow/seeds/modules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
-#include "espalier/grow/export/built_in.h"
 #include "espalier/grow/seeds/branch.h"
 #include "espalier/grow/seeds/squeeze.h"
 #include "espalier/lanes/conv/layer.h"
@@ -66,6 +67,16 @@ int64_t norm_parameters(int64_t channels) {
   return 2 * channels;
 }
 
+// On the CPU what a branch adds to x is kept apart from its norm; on a GPU the norm adds it up.
+double sums_apart(at::Device device) {
+  return device.is_cpu() ? 1 : 0;
+}
+
+// How a class of Python with a group norm is made.
+std::string with_groups(const SeedShape& shape) {
+  return fmt::format("{}, groups={}", shape.channels, group_norm_groups(shape.channels));
+}
+
 // x with the strides of the filters' memory format, where it lies in both: single-pixel filters of one
 // channel cannot tell theirs, and what follows them can.
 at::Tensor in_format_of(const LaneConv2d& conv, const at::Tensor& x) {
@@ -77,6 +88,16 @@ class Noop final : public SeedModule {
  public:
   explicit Noop(const SeedBuild& /*build*/) {}
   static int64_t num_parameters(const SeedShape& /*shape*/) { return 0; }
+  static double held(const SeedShape& /*shape*/, at::Device /*device*/) { return 1; }
+  static PythonSeed python(const SeedShape& /*shape*/) {
+    return {.type = {"Noop", R"py(class Noop(nn.Module):
+    """x"""
+
+    def forward(self, x):
+        return x
+)py"},
+            .arguments = ""};
+  }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override { return x; }
   std::vector<NamedParameter> parameters() override { return {}; }
@@ -89,6 +110,22 @@ class Norm final : public SeedModule {
       : norm_(make_norm(build)),
         mix_({build.entries, 1}, build.options, build.options.dtype().toScalarType()) {}
   static int64_t num_parameters(const SeedShape& shape) { return norm_parameters(shape.channels) + 1; }
+  static constexpr int32_t kPreference = 5;
+  static double held(const SeedShape& /*shape*/, at::Device /*device*/) { return 3; }
+  static PythonSeed python(const SeedShape& shape) {
+    return {.type = {"Norm", R"py(class Norm(nn.Module):
+    """x + tanh(mix) (norm(x) - x)"""
+
+    def __init__(self, channels, groups):
+        super().__init__()
+        self.norm = nn.GroupNorm(groups, channels)
+        self.mix = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x + torch.tanh(self.mix) * (self.norm(x) - x)
+)py"},
+            .arguments = with_groups(shape)};
+  }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
@@ -126,6 +163,23 @@ class Attention final : public SeedModule {
     const int64_t features = reduced(shape.channels);
     return features * (shape.channels + 1) + shape.channels * (features + 1);
   }
+  static constexpr int32_t kPreference = 2;
+  static double held(const SeedShape& /*shape*/, at::Device /*device*/) { return 2; }
+  static PythonSeed python(const SeedShape& shape) {
+    return {.type = {"Attention", R"py(class Attention(nn.Module):
+    """Squeeze and excite: every channel times a number in (0, 2) that depends on all of them."""
+
+    def __init__(self, channels, between):
+        super().__init__()
+        self.squeeze = nn.Linear(channels, between)
+        self.excite = nn.Linear(between, channels)
+
+    def forward(self, x):
+        features = F.relu(self.squeeze(x.mean(dim=(2, 3))))
+        return x * (2 * torch.sigmoid(self.excite(features)))[:, :, None, None]
+)py"},
+            .arguments = fmt::format("{}, between={}", shape.channels, reduced(shape.channels))};
+  }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
@@ -161,6 +215,23 @@ class Depthwise final : public SeedModule {
         norm_(make_norm(build)) {}
   static int64_t num_parameters(const SeedShape& shape) {
     return shape.channels * (9 + shape.channels) + norm_parameters(shape.channels);
+  }
+  static constexpr int32_t kPreference = 3;
+  static double held(const SeedShape& /*shape*/, at::Device device) { return 4 + sums_apart(device); }
+  static PythonSeed python(const SeedShape& shape) {
+    return {.type = {"Depthwise", R"py(class Depthwise(nn.Module):
+    """x + norm(relu(1x1(3x3 depthwise(x))))"""
+
+    def __init__(self, channels, groups):
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+        self.pointwise = nn.Conv2d(channels, channels, 1, bias=False)
+        self.norm = nn.GroupNorm(groups, channels)
+
+    def forward(self, x):
+        return x + self.norm(F.relu(self.pointwise(self.depthwise(x))))
+)py"},
+            .arguments = with_groups(shape)};
   }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
@@ -199,6 +270,27 @@ class Bottleneck final : public SeedModule {
     const int64_t between = narrow(shape.channels);
     return between * (2 * shape.channels + 9 * between) + norm_parameters(shape.channels);
   }
+  static constexpr int32_t kPreference = 4;
+  static double held(const SeedShape& shape, at::Device /*device*/) {
+    return 3 + 2 * static_cast<double>(narrow(shape.channels)) / static_cast<double>(shape.channels);
+  }
+  static PythonSeed python(const SeedShape& shape) {
+    return {.type = {"Bottleneck", R"py(class Bottleneck(nn.Module):
+    """x + norm(1x1(3x3(1x1(x)))), with fewer channels between"""
+
+    def __init__(self, channels, between, groups):
+        super().__init__()
+        self.down = nn.Conv2d(channels, between, 1, bias=False)
+        self.conv = nn.Conv2d(between, between, 3, padding=1, bias=False)
+        self.up = nn.Conv2d(between, channels, 1, bias=False)
+        self.norm = nn.GroupNorm(groups, channels)
+
+    def forward(self, x):
+        return x + self.norm(self.up(self.conv(self.down(x))))
+)py"},
+            .arguments = fmt::format("{}, between={}, groups={}", shape.channels, narrow(shape.channels),
+                                     group_norm_groups(shape.channels))};
+  }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
@@ -235,6 +327,22 @@ class ConvSmall final : public SeedModule {
   static int64_t num_parameters(const SeedShape& shape) {
     return shape.channels * shape.channels + norm_parameters(shape.channels);
   }
+  static constexpr int32_t kPreference = 6;
+  static double held(const SeedShape& /*shape*/, at::Device device) { return 3 + sums_apart(device); }
+  static PythonSeed python(const SeedShape& shape) {
+    return {.type = {"ConvSmall", R"py(class ConvSmall(nn.Module):
+    """x + norm(relu(1x1(x)))"""
+
+    def __init__(self, channels, groups):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 1, bias=False)
+        self.norm = nn.GroupNorm(groups, channels)
+
+    def forward(self, x):
+        return x + self.norm(F.relu(self.conv(x)))
+)py"},
+            .arguments = with_groups(shape)};
+  }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     const auto [through, branch] = lane_fork(x);
@@ -270,6 +378,41 @@ class Conv final : public SeedModule {
     return static_cast<int64_t>(kRounds) *
            (9 * shape.channels * shape.channels + norm_parameters(shape.channels));
   }
+  static constexpr int32_t kPreference = kRounds == 1 ? 1 : 7;
+  static double held(const SeedShape& /*shape*/, at::Device device) {
+    return 1 + 2 * static_cast<double>(kRounds) + sums_apart(device);
+  }
+  static PythonSeed python(const SeedShape& shape) {
+    if constexpr (kRounds == 1)
+      return {.type = {"ConvLight", R"py(class ConvLight(nn.Module):
+    """x + norm(relu(3x3(x)))"""
+
+    def __init__(self, channels, groups):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.GroupNorm(groups, channels)
+
+    def forward(self, x):
+        return x + self.norm(F.relu(self.conv(x)))
+)py"},
+              .arguments = with_groups(shape)};
+    else
+      return {.type = {"ConvHeavy", R"py(class ConvHeavy(nn.Module):
+    """x + norm(relu(3x3(relu(norm(3x3(x))))))"""
+
+    def __init__(self, channels, groups):
+        super().__init__()
+        self.conv0 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm0 = nn.GroupNorm(groups, channels)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm1 = nn.GroupNorm(groups, channels)
+
+    def forward(self, x):
+        y = F.relu(self.norm0(self.conv0(x)))
+        return x + self.norm1(F.relu(self.conv1(y)))
+)py"},
+              .arguments = with_groups(shape)};
+  }
 
   at::Tensor forward(const at::Tensor& x, Mode /*mode*/) override {
     auto [through, y] = lane_fork(x);
@@ -304,12 +447,16 @@ class Conv final : public SeedModule {
   std::vector<Round> rounds_;
 };
 
+// Each class says all that others know of its kind.
 template <class Module>
 Blueprint blueprint(const char* name) {
-  return {.name = name,
-          .num_parameters = &Module::num_parameters,
-          .make = [](const SeedBuild& build) { return std::make_unique<Module>(build); },
-          .python = built_in_python(name)};
+  Blueprint made{.name = name,
+                 .num_parameters = &Module::num_parameters,
+                 .make = [](const SeedBuild& build) { return std::make_unique<Module>(build); },
+                 .python = &Module::python,
+                 .held = &Module::held};
+  if constexpr (requires { Module::kPreference; }) made.preference = Module::kPreference;
+  return made;
 }
 
 }  // namespace

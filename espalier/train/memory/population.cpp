@@ -6,6 +6,7 @@
 
 #include "espalier/grow/blend/gate.h"
 #include "espalier/lanes/conv/few/channels.h"
+#include "espalier/policy/action/space.h"
 #include "espalier/train/memory/allowances.h"
 #include "espalier/train/memory/step_tape.h"
 #include "espalier/train/population/setup.h"
@@ -114,6 +115,10 @@ class PopulationWalk {
     return other;
   }
 
+  static grow::SeedShape shape_of(const grow::SlotSpec& slot) {
+    return {.channels = slot.channels, .height = slot.height, .width = slot.width};
+  }
+
   int64_t values_of(const grow::SlotSpec& slot) const { return slot.channels * slot.height * slot.width; }
 
   // Activations [L,B,...] of so many values per sample.
@@ -190,7 +195,7 @@ class PopulationWalk {
   std::vector<int32_t> kinds() const {
     std::vector<int32_t> all;
     for (int32_t kind = 0; kind < needs_.blueprints.size(); ++kind)
-      if (kind != needs_.blueprints.index_of("noop")) all.push_back(kind);
+      if (kind != policy::kNoopBlueprint) all.push_back(kind);
     return all;
   }
 
@@ -202,11 +207,10 @@ class PopulationWalk {
   // What the module itself says, built without memory: also of blueprints that are a user's own.
   std::vector<ParameterShape> seed_shapes(size_t slot, int32_t kind) const {
     const grow::SlotSpec& spec = slots_[slot];
-    const grow::SeedBuild build{
-        .shape = {.channels = spec.channels, .height = spec.height, .width = spec.width},
-        .entries = 1,
-        .options = at::TensorOptions(at::kFloat).device(at::kMeta),
-        .compute = compute_};
+    const grow::SeedBuild build{.shape = shape_of(spec),
+                                .entries = 1,
+                                .options = at::TensorOptions(at::kFloat).device(at::kMeta),
+                                .compute = compute_};
     std::vector<ParameterShape> shapes;
     const auto add = [&](const std::vector<lanes::NamedParameter>& parameters) {
       for (const lanes::NamedParameter& named : parameters)
@@ -233,20 +237,16 @@ class PopulationWalk {
     return bytes;
   }
 
-  // Values per sample, as multiples of the slot's, that a seed of the kind keeps: its input, what its layers
-  // make, its output. Those of a user's own are taken for the heaviest of ours.
+  // Values per sample, as multiples of the slot's, that a seed of the kind keeps: those of one that does not
+  // say are taken for the most that any does.
   double held_by(int32_t kind, const grow::SlotSpec& slot) const {
-    const std::string& name = needs_.blueprints.at(kind).name;
-    const double sums =
-        needs_.device.is_cpu() ? 1 : 0;  // apart from their norm; on a GPU the norm adds them up
-    if (name == "attention") return 2;
-    if (name == "norm") return 3;
-    if (name == "conv_small" || name == "conv_light") return 3 + sums;
-    if (name == "depthwise") return 4 + sums;
-    if (name == "bottleneck")
-      return 3 + 2 * static_cast<double>(std::max<int64_t>(8, slot.channels / 4)) /
-                     static_cast<double>(slot.channels);
-    return 5 + sums;
+    const grow::SeedShape shape = shape_of(slot);
+    if (const auto& held = needs_.blueprints.at(kind).held) return held(shape, needs_.device);
+    double most = 0;
+    for (const int32_t other : kinds())
+      if (const auto& held = needs_.blueprints.at(other).held)
+        most = std::max(most, held(shape, needs_.device));
+    return most;
   }
 
   int32_t heaviest_kind(size_t slot) const {

@@ -4,6 +4,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/grow/host/registry.h"
+#include "espalier/policy/action/space.h"
 
 namespace espalier::train {
 namespace {
@@ -145,14 +146,10 @@ std::unique_ptr<Controller> controller_for(const PopulationConfig& options,
                                            const grow::BlueprintRegistry& blueprints,
                                            const GrowthLimits& limits) {
   ControllerOptions controller{.seed = options.seed, .gates = options.gates, .limits = limits};
-  // From what changes most for its price on; a user's own follow in the order they were added.
-  for (const char* name :
-       {"conv_light", "attention", "depthwise", "bottleneck", "norm", "conv_small", "conv_heavy"})
-    controller.blueprints.push_back(blueprints.index_of(name));
-  const int32_t noop = blueprints.index_of("noop");
   for (int32_t index = 0; index < blueprints.size(); ++index)
-    if (index != noop && std::ranges::find(controller.blueprints, index) == controller.blueprints.end())
-      controller.blueprints.push_back(index);
+    if (index != policy::kNoopBlueprint) controller.blueprints.push_back(index);
+  std::ranges::stable_sort(controller.blueprints, {},
+                           [&](int32_t index) { return blueprints.at(index).preference; });
   return controllers().at(options.controller).make(controller);
 }
 

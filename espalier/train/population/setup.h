@@ -62,9 +62,9 @@ TrainStepOptions evaluation_options(const TrainStep& step);
 
 grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population);
 
-// All blueprints but noop, which nothing is learned from, take part.
+// All blueprints but noop, which nothing is learned from, take part, in the order of their preferences.
 std::unique_ptr<Controller> controller_for(const PopulationConfig& options,
-                                           const grow::BlueprintRegistry& blueprints,
+                                           const grow::BlueprintRegistry& blueprints = grow::blueprints(),
                                            const GrowthLimits& limits = {});
 
 }  // namespace espalier::train

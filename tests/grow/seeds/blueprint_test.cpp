@@ -31,6 +31,46 @@ TEST(BlueprintRegistry, TakesAUsersOwnUnderAFreeName) {
   EXPECT_EQ(registry.size(), 9);
 }
 
+TEST(BlueprintRegistry, HasWhatTheProcessHasAndKeepsItsOwnToItself) {
+  const BlueprintRegistry as_it_was = blueprints();
+  Blueprint mine = blueprints().at(0);
+  mine.name = "mine";
+  EXPECT_EQ(blueprints().add(mine), 8);
+  BlueprintRegistry later;
+  EXPECT_EQ(later.index_of("mine"), 8);
+  EXPECT_EQ(as_it_was.size(), 8) << "a copy from before";
+  mine.name = "of one job";
+  EXPECT_EQ(later.add(mine), 9);
+  EXPECT_EQ(blueprints().size(), 9);
+  blueprints() = as_it_was;
+  EXPECT_EQ(BlueprintRegistry().size(), 8);
+}
+
+// What rules and the plan of memory know of each kind, by number: 32 channels; on the CPU, and on a GPU.
+TEST(Blueprint, SaysWhenRulesTryItAndWhatASeedHolds) {
+  struct Said {
+    int32_t preference;
+    double on_cpu, on_cuda;
+  };
+  const std::vector<Said> want{{Blueprint::kTriedLast, 1, 1},
+                               {5, 3, 3},
+                               {2, 2, 2},
+                               {3, 5, 4},
+                               {4, 3.5, 3.5},
+                               {6, 4, 3},
+                               {1, 4, 3},
+                               {7, 6, 5}};
+  const BlueprintRegistry registry;
+  for (int32_t kind = 0; kind < registry.size(); ++kind) {
+    const Blueprint& blueprint = registry.at(kind);
+    const Said& said = want[static_cast<size_t>(kind)];
+    const SeedShape shape{.channels = 32, .height = 4, .width = 4};
+    EXPECT_EQ(blueprint.preference, said.preference) << blueprint.name;
+    EXPECT_EQ(blueprint.held(shape, at::kCPU), said.on_cpu) << blueprint.name;
+    EXPECT_EQ(blueprint.held(shape, at::kCUDA), said.on_cuda) << blueprint.name;
+  }
+}
+
 TEST(Blueprint, ChoosesGroupsOfSixteenChannelsWhereItCan) {
   const std::vector<std::pair<int64_t, int64_t>> want{{512, 32}, {1024, 32}, {256, 16}, {128, 8}, {64, 4},
                                                       {32, 2},   {48, 2},    {16, 1},   {24, 1},  {8, 8},

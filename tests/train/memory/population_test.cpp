@@ -151,6 +151,26 @@ TEST(PopulationMemoryPlan, GrowsWithWhatMayGrow) {
   EXPECT_LT(bytes(), one) << "the smallest slot alone";
 }
 
+// The step's own part: weights of one more kind are counted whatever it says.
+TEST(PopulationMemoryPlan, TakesAKindThatDoesNotSayWhatItHoldsForTheHeaviest) {
+  const PopulationConfig options = small_options(4);
+  PopulationNeeds needs = needs_for(options, small_setup(options));
+  needs.growth.emplace();
+  const auto step_bytes = [&](const std::function<double(const grow::SeedShape&, at::Device)>& held) {
+    PopulationNeeds with = needs;
+    grow::Blueprint mine = with.blueprints.at(0);
+    mine.name = "mine";
+    mine.held = held;
+    with.blueprints.add(mine);
+    return bytes_of(population_parts(with), "activations of a step");
+  };
+  const int64_t built_in = bytes_of(population_parts(needs), "activations of a step");
+  ASSERT_GT(built_in, 0);
+  EXPECT_EQ(step_bytes({}), built_in);
+  EXPECT_EQ(step_bytes([](const grow::SeedShape&, at::Device) { return 1.0; }), built_in);
+  EXPECT_GT(step_bytes([](const grow::SeedShape&, at::Device) { return 50.0; }), built_in);
+}
+
 TEST(PopulationMemoryPlan, GrowsWithLanesAndBatchAndNamesItsParts) {
   PopulationNeeds needs;
   needs.host = grow::hosts().at("cifar_baseline").cnn;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "espalier/core/error.h"
+#include "espalier/lanes/head/pool.h"
 #include "espalier/train/step/data_parallel.h"
 #include "tests/grow/plain_network.h"
 #include "tests/support/message.h"
@@ -212,6 +213,56 @@ TEST(PopulationRanks, HaveTheSameBitsAfterEveryEpoch) {
       EXPECT_EQ(tests[rank].loss, tests[0].loss);
     }
   }
+}
+
+// A host that a program brings: one norm, by HostContext::norm().
+class OneConv final : public grow::Host {
+ public:
+  explicit OneConv(const grow::HostBuild& build)
+      : Host(build, {{.name = "s", .channels = 4, .height = 4, .width = 4}}),
+        conv_({build.frame.lanes, build.frame.in_channels, 4, 3, {.padding = 1}}, build.options,
+              build.compute),
+        norm_(build.frame.lanes, 4, build.options),
+        classifier_({build.frame.lanes, 4, build.frame.num_classes}, build.options) {
+    add("conv", conv_);
+    add("norm", norm_);
+    add("classifier", classifier_);
+    initialise(build.frame.seed);
+  }
+  at::Tensor forward(const at::Tensor& x, const grow::HostContext& context) override {
+    at::Tensor h =
+        context.norm(norm_, conv_.forward(enter(x)), lanes::Activation::kRelu, lanes::Pooling::k2x2);
+    return classifier_.forward(lanes::lane_global_average_pool(context.grow(0, std::move(h))));
+  }
+
+ private:
+  lanes::LaneConv2d conv_;
+  lanes::LaneBatchNorm2d norm_;
+  lanes::LaneLinear classifier_;
+};
+
+TEST(PopulationRanks, HaveTheSameStatisticsUnderAHostOfAProgramsOwn) {
+  PopulationConfig options = shared_options();
+  const auto with_host = [](testing::SmallSetup setup) {
+    setup.host = [](const grow::HostBuild& build) { return std::make_unique<OneConv>(build); };
+    setup.shape.reset();
+    return setup;
+  };
+  OneShard alone(options, with_host(small_setup(options)));
+  alone.step().begin_epoch(0);
+  alone.step().run();
+  options.sync_norm = true;
+  std::vector<Tensors> statistics(3);
+  as_ranks(3, [&](ranks::World& world) {
+    OneShard shared(options, with_host(setup_of(options, world)));
+    shared.step().begin_epoch(0);
+    shared.step().run();
+    expect_rounded(statistics_of(shared), statistics_of(alone));
+    statistics[static_cast<size_t>(world.rank())] = statistics_of(shared);
+  });
+  ASSERT_EQ(statistics[0].size(), 2u);
+  for (size_t rank = 1; rank < 3; ++rank)
+    expect_same_lane(statistics[rank], statistics[0], "rank " + std::to_string(rank));
 }
 
 TEST(PopulationRanks, BeginWithTheNetworkOfRank0) {
