@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "espalier/core/random/philox.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::bench {
 namespace {

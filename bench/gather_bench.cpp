@@ -13,7 +13,7 @@
 #include "espalier/data/iterator.h"
 #include "espalier/data/sources/source.h"
 #include "espalier/tensor/device.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "espalier/tensor/device.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/train/population/shard.h"
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 
 namespace espalier::bench {
 namespace {

@@ -23,9 +23,9 @@
 #include "espalier/linet/network.h"
 #include "espalier/tensor/captured_graphs.h"
 #include "espalier/tensor/device.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "espalier/train/population/setup.h"
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "espalier/watch/terminal/table.h"
 
 namespace espalier::bench {

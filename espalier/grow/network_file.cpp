@@ -7,7 +7,7 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/utf8.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::grow {
 namespace {

@@ -21,7 +21,7 @@
 #include "espalier/grow/seeds/blueprint.h"
 #include "espalier/grow/seeds/stack.h"
 #include "espalier/tensor/device_table.h"
-#include "espalier/tensor/named_tensor.h"
+#include "espalier/tensor/named.h"
 
 namespace espalier::grow {
 

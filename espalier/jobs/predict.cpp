@@ -16,7 +16,7 @@
 #include "espalier/grow/host/registry.h"
 #include "espalier/jobs/scope.h"
 #include "espalier/tensor/device.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "espalier/train/population/setup.h"
 
 namespace espalier::jobs {

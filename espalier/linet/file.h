@@ -11,7 +11,7 @@
 
 #include "espalier/core/files/safetensors.h"
 #include "espalier/linet/network.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::linet {
 

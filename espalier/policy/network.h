@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "espalier/policy/action/space.h"
-#include "espalier/tensor/named_tensor.h"
+#include "espalier/tensor/named.h"
 
 namespace espalier::policy {
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "espalier/core/error.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::run {
 namespace {

@@ -42,7 +42,7 @@
 #include "espalier/run/config.h"
 #include "espalier/run/event_view.h"
 #include "espalier/run/files/checkpoint_folder.h"
-#include "espalier/run/files/metrics_file.h"
+#include "espalier/run/files/metrics.h"
 #include "espalier/run/kept_checkpoints.h"
 #include "espalier/run/page_writer.h"
 #include "espalier/run/taken_folder.h"

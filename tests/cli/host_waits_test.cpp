@@ -8,7 +8,7 @@
 #include "espalier/cli/commands/profile/rehearsed_episode.h"
 #include "espalier/train/step/deterministic_scope.h"
 #include "espalier/watch/audit/recording.h"
-#include "espalier/watch/audit/sync_audit.h"
+#include "espalier/watch/audit/waits.h"
 #include "tests/support/cuda.h"
 #include "tests/train/control/small_ppo.h"
 

@@ -1,7 +1,7 @@
 // What `espalier profile` counts of layouts, with every blueprint in turn and every way of blending it.
 #include <gtest/gtest.h>
 
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "tests/grow/grown.h"
 #include "tests/support/cuda.h"
 #include "tests/train/population/small_population.h"

@@ -8,7 +8,7 @@
 #include "espalier/core/error.h"
 #include "espalier/grow/export/python.h"
 #include "espalier/grow/host/registry.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "tests/grow/grown_population.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"

@@ -8,7 +8,7 @@
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/core/error.h"
 #include "espalier/core/machine/interrupt.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"
 

@@ -12,7 +12,7 @@
 #include "espalier/lanes/head/loss.h"
 #include "espalier/lanes/optim/gradients.h"
 #include "espalier/linet/network.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "tests/support/cuda.h"
 
 namespace espalier::linet {

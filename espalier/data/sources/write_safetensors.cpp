@@ -1,4 +1,4 @@
-// Writes the form that safetensors_source.cpp reads; what it holds is said there.
+// Writes the form that safetensors.cpp reads; what it holds is said there.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>

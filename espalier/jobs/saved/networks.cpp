@@ -21,7 +21,7 @@
 #include "espalier/run/files/checkpoint_folder.h"
 #include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/location.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::jobs {
 namespace {

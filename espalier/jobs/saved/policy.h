@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "espalier/policy/network.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "espalier/train/control/policy_controller.h"
 #include "espalier/train/control/policy_terms.h"
 #include "espalier/train/control/ppo_config.h"

@@ -8,7 +8,7 @@
 
 #include "espalier/core/files/safetensors.h"
 #include "espalier/policy/network.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 namespace espalier::train {
 

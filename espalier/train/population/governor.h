@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "espalier/core/lane_outcome.h"
-#include "espalier/tensor/named_tensor.h"
+#include "espalier/tensor/named.h"
 #include "espalier/train/population/governor_config.h"
 
 namespace espalier::train {

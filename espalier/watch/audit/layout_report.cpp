@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "espalier/watch/terminal/table.h"
 
 namespace espalier::watch {

@@ -1,7 +1,7 @@
 // Reads a Kineto trace into a LayoutReport.
 #pragma once
 
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 
 namespace torch::autograd::profiler {
 struct ProfilerResult;

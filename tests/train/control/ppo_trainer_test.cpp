@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "espalier/core/error.h"
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 #include "tests/support/host_reads.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"

@@ -18,9 +18,9 @@
 #include "espalier/train/linet/trainer.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/train/population/shard_setup.h"
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "espalier/watch/audit/recording.h"
-#include "espalier/watch/audit/sync_audit.h"
+#include "espalier/watch/audit/waits.h"
 #include "espalier/watch/audit/work_summary.h"
 
 namespace espalier::cli {

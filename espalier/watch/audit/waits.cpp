@@ -1,4 +1,4 @@
-#include "espalier/watch/audit/sync_audit.h"
+#include "espalier/watch/audit/waits.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "espalier/watch/audit/recording.h"
 #include "espalier/watch/terminal/table.h"
 

@@ -1,4 +1,4 @@
-#include "espalier/run/files/metrics_file.h"
+#include "espalier/run/files/metrics.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 
 #include "espalier/core/error.h"
 #include "espalier/watch/audit/recording.h"

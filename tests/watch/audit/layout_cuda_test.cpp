@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "espalier/tensor/layout.h"
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "tests/support/cuda.h"
 
 namespace espalier::watch {

@@ -1,4 +1,4 @@
-#include "espalier/watch/audit/sync_audit.h"
+#include "espalier/watch/audit/waits.h"
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "espalier/core/error.h"
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 #include "espalier/watch/audit/recording.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"

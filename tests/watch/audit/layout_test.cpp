@@ -1,4 +1,4 @@
-#include "espalier/watch/audit/layout_audit.h"
+#include "espalier/watch/audit/layout.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

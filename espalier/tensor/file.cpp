@@ -1,4 +1,4 @@
-#include "espalier/tensor/tensor_file.h"
+#include "espalier/tensor/file.h"
 
 #include <ATen/ops/empty.h>
 
