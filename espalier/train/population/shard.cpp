@@ -284,6 +284,12 @@ EpochRecord Shard::finish_epoch(std::span<const LaneReadings> read) {
                             .reward = read[i].reward});
   }
   handle_failures(record);
+  // What an episode ends with is what lanes went back to: nothing comes after a collapse in its last epoch.
+  if (epoch_ + 1 >= options().epochs)
+    for (size_t lane = 0; lane < record.lanes.size(); ++lane)
+      for (size_t slot = 0; slot < record.lanes[lane].slots.size(); ++slot)
+        record.lanes[lane].slots[slot].state =
+            lifecycle_.at(static_cast<int64_t>(lane), static_cast<int64_t>(slot));
   epoch_ += 1;
   is_under_way_ = false;
   return record;
@@ -322,7 +328,7 @@ void Shard::handle_failures(EpochRecord& record) {
     Lane& of = lanes_[i];
     const auto here = static_cast<int64_t>(i);
     if (!of.is_retired && lane.verdict == Verdict::kSound) {
-      if (record.is_validated) of.accuracies.push_back(lane.validated.accuracy);
+      if (record.num_scored > 0) of.accuracies.push_back(lane.validated.accuracy);
       good.push_back(here);
     } else if (!of.is_retired && rolls_back) {
       roll_back(here, lane);

@@ -276,6 +276,33 @@ TEST(Shard, KeepsASeedWhoseRemovalMadeTheLaneCollapse) {
   EXPECT_TRUE(may_choose(slot, SeedOp::kFossilize));
 }
 
+TEST(Shard, EndsAnEpisodeWithTheSeedsThatItsLastEpochWentBackTo) {
+  PopulationConfig options = small_options(1);
+  options.epochs = 6;
+  const auto controller = std::make_shared<ScriptedController>();
+  controller->script[{0, 1}] = germinate(1, kConvLight, 3);
+  controller->script[{0, 4}] = {.op = SeedOp::kAdvance, .slot = 1};
+  testing::OneShard trainer(options, small_setup(options, controller));
+  for (int epoch = 1; epoch <= 5; ++epoch) trainer.train_epoch();
+  spoil(trainer, 0, "host.classifier");
+  const LaneRecord lane = trainer.train_epoch().lanes[0];
+  EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+  EXPECT_EQ(lane.slots[1].state.stage, SeedStage::kPruned);
+  EXPECT_TRUE(is_barred(lane.slots[1].state));
+}
+
+TEST(Shard, CountsNoAccuracyWhereNothingIsThereToValidateWith) {
+  const PopulationConfig options = small_options(1);
+  const auto controller = std::make_shared<ScriptedController>();
+  testing::SmallSetup setup = small_setup(options, controller);
+  setup.dataset =
+      data::testing::resident(data::testing::small_dataset({data::testing::image_spec(8, 8)}, 40, 20));
+  testing::OneShard trainer(options, setup);
+  for (int epoch = 0; epoch < 2; ++epoch) trainer.train_epoch();
+  ASSERT_EQ(controller->seen.size(), 2u);
+  EXPECT_TRUE(controller->seen.back().accuracies.empty());
+}
+
 TEST(Shard, HalvesTheRateOfALaneThatCollapsesByItselfAndNeverGivesItUp) {
   PopulationConfig options = small_options(1);
   options.epochs = 12;
