@@ -28,10 +28,12 @@ enum class Blame { kNone, kItsSeed, kItsRemoval };
 
 // good: as it was after the last good epoch; collapsed: after the one that was not.
 Blame blame_for(const SlotState& good, const SlotState& collapsed) {
-  if (!holds_seed(good.stage) || is_removing(good)) return Blame::kNone;
-  const bool is_gone = !holds_seed(collapsed.stage) || is_removing(collapsed);
-  if (is_gone) return good.amplitude > 0 ? Blame::kItsRemoval : Blame::kNone;
-  return collapsed.amplitude != good.amplitude ? Blame::kItsSeed : Blame::kNone;
+  if (!holds_seed(good.stage)) return Blame::kNone;
+  const bool is_going = is_removing(good) || is_removing(collapsed) || !holds_seed(collapsed.stage);
+  if (is_going) return good.amplitude > 0 ? Blame::kItsRemoval : Blame::kNone;
+  const bool has_changed =
+      collapsed.amplitude != good.amplitude || collapsed.blend_operator != good.blend_operator;
+  return has_changed ? Blame::kItsSeed : Blame::kNone;
 }
 
 std::optional<double> measured(double value) {
@@ -349,8 +351,8 @@ void Shard::retire(int64_t lane, LaneRecord& record) {
   record.outcome = LaneOutcome::kRetired;
 }
 
-// What moved since the last good state is blamed and may not be tried again; where nothing did, the rate was
-// too high.
+// What moved or was blended otherwise since the last good state is blamed and may not be tried again; where
+// nothing was, the rate was too high.
 void Shard::roll_back(int64_t lane, LaneRecord& record) {
   Lane& of = lanes_[static_cast<size_t>(lane)];
   const auto states = lifecycle_.lane_states(lane);
@@ -358,10 +360,16 @@ void Shard::roll_back(int64_t lane, LaneRecord& record) {
   snapshots_.restore(lane);
   record.outcome = LaneOutcome::kRolledBack;
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
-    const Blame blame = blame_for(lifecycle_.at(lane, slot), collapsed[static_cast<size_t>(slot)]);
+    const SlotState good = lifecycle_.at(lane, slot);
+    const Blame blame = blame_for(good, collapsed[static_cast<size_t>(slot)]);
     if (blame == Blame::kNone) continue;
     lifecycle_.bar(lane, slot);
-    if (blame == Blame::kItsSeed) lifecycle_.prune(lane, slot);
+    if (blame == Blame::kItsSeed) {
+      lifecycle_.prune(lane, slot);
+      record.lost_felt_seed |= good.amplitude > 0;
+    } else if (is_removing(good)) {
+      lifecycle_.keep(lane, slot);
+    }
     record.blamed.push_back(slot);
   }
   if (!record.blamed.empty()) {
