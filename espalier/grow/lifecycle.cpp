@@ -177,6 +177,16 @@ void Lifecycle::prune(int64_t lane, int64_t slot, const Removal& removal) {
   state.flags |= kSlotRemoving;
 }
 
+void Lifecycle::keep(int64_t lane, int64_t slot) {
+  SlotState& state = states_[index_of(lane, slot)];
+  if (!is_removing(state) || state.amplitude == 0)
+    fail_usage("{}: cannot keep a seed in stage {} at amplitude {:.4g}: want a removal under way, above 0",
+               place(lane, slot), name_of(state.stage), state.amplitude);
+  enter(state, SeedStage::kHolding);
+  begin_ramp(state, state.amplitude, 0, state.curve);
+  state.flags &= static_cast<uint8_t>(~kSlotRemoving);
+}
+
 GateReport Lifecycle::fossilize(int64_t lane, int64_t slot, const SeedMeasurements& measured) {
   SlotState& state = state_for(SeedOp::kFossilize, lane, slot);
   GateReport report = gate_g5(state, measured, options_.gates);

@@ -82,6 +82,8 @@ class Lifecycle {
   // towards 0, and PRUNED by itself in the epoch after the one in which it arrives; from HOLDING, or from
   // BLENDING that reached its target.
   void prune(int64_t lane, int64_t slot, const Removal& removal = {});
+  // A scheduled removal that is under way is called off: HOLDING, at the amplitude that it has come down to.
+  void keep(int64_t lane, int64_t slot);
   // HOLDING -> FOSSILIZED, by G5.
   GateReport fossilize(int64_t lane, int64_t slot, const SeedMeasurements& measured);
 
@@ -89,7 +91,8 @@ class Lifecycle {
   // retarget there (may_choose()). Whoever calls prune() itself still may.
   void bar(int64_t lane, int64_t slot);
 
-  // Any of these but bar() from a controller's decision. The report is of no gate where none was passed.
+  // Any of these but keep() and bar() from a controller's decision. The report is of no gate where none was
+  // passed.
   GateReport act(int64_t lane, const SeedAction& action, const SeedMeasurements& measured);
 
   // One step of time, before the epoch is trained: amplitudes move; GERMINATED -> TRAINING by G1; a removal

@@ -34,6 +34,22 @@ TEST(LifecycleRemoval, CoolsDownForAsLongAsItIsTold) {
   EXPECT_EQ(stages_over(life, 3), (std::vector<SeedStage>{kEmbargoed, kResetting, kDormant}));
 }
 
+TEST(LifecycleRemoval, KeepsASeedWhoseRemovalIsCalledOff) {
+  Lifecycle life(small_options());
+  bring_to(life, kHolding);
+  EXPECT_ERROR(life.keep(0, 0), UsageError, "HOLDING", "want a removal under way");
+  life.prune(0, 0, {.steps = 2});
+  run_epochs(life, 1);
+  life.keep(0, 0);
+  EXPECT_EQ(life.at(0, 0).stage, kHolding);
+  EXPECT_FALSE(is_removing(life.at(0, 0)) || is_ramping(life.at(0, 0)) || is_moving(life.at(0, 0)));
+  EXPECT_EQ(fault_in(life.at(0, 0)), std::nullopt);
+  run_epochs(life, 3);
+  EXPECT_EQ(life.at(0, 0).stage, kHolding);
+  EXPECT_EQ(life.at(0, 0).amplitude, 0.35f);
+  EXPECT_TRUE(life.fossilize(0, 0, healthy()).passed());
+}
+
 TEST(LifecycleRemoval, RemovesOnASchedule) {
   Lifecycle life(small_options());
   bring_to(life, kHolding);

@@ -167,10 +167,21 @@ std::vector<Job> all_jobs() {
   one.population.controller = "none";
   one.device = parse_device("cpu");
   one.population.epochs = 2;
-  // A rate at which lanes fail, are rolled back and retired.
+  // A rate at which lanes fail, are rolled back and retired; nothing holds their gradients down.
   PopulationConfig failing = small_population_job();
   failing.learning_rate = 100;
+  failing.clip = 0;
+  failing.epochs = 8;
   failing.devices = {parse_device("cpu"), parse_device("cpu")};
+  // Whatever rises is taken for a collapse, with seeds in blends or not.
+  PopulationConfig governed = small_population_job();
+  governed.lanes = 4;
+  governed.epochs = 14;
+  governed.learning_rate = 0.4;
+  governed.gates.min_training_steps = 0;
+  governed.governor.ratio = 1;
+  governed.governor.spread = 0;
+  governed.devices = {parse_device("cpu"), parse_device("cpu")};
   // Steps that end in the middle of a pass and cross into the next.
   PopulationConfig in_steps = small_population_job();
   in_steps.batches_per_step = 4;
@@ -217,6 +228,7 @@ std::vector<Job> all_jobs() {
           job_of("population, static", as_population(fixed), config_of_population, population),
           job_of("population, replay", as_population(replayed), config_of_population, population),
           job_of("population that fails", as_population(failing), config_of_population, population),
+          job_of("population that is governed", as_population(governed), config_of_population, population),
           job_of("linet", as_linet(freezing_linet_job()), config_of_linet, linet),
           job_of("linet, espalier", as_linet(espalier_linet_job()), config_of_linet, linet),
           job_of("ppo", as_ppo(small_ppo_job()), config_of_ppo, ppo),
@@ -349,6 +361,31 @@ TEST(Resume, IsTriedWithStreamsThatGetTheirBestWeightsBack) {
   run_linet_job({.linet = freezing_linet_job(), .run = {.run_dir = place / "run"}}, events);
   EXPECT_GT(first_frozen, 0);
   EXPECT_LT(first_frozen, epochs);
+}
+
+// The jobs whose networks collapse do: there are states to go back to, bars and networks given up.
+TEST(Resume, IsTriedWithNetworksThatCollapse) {
+  const support::TemporaryFolder place;
+  for (const Job& job : all_jobs()) {
+    const bool is_governed = job.name == "population that is governed";
+    if (!job.name.starts_with("population that")) continue;
+    SCOPED_TRACE(job.name);
+    run::RunConfig told;
+    told.run_dir = place / job.name;
+    told.checkpoint_minutes = 1e6;
+    job.run(told, {});
+    int64_t collapses = 0, rolled_back = 0, retired = 0, barred = 0;
+    for (const nlohmann::ordered_json& line : finished_run(told.run_dir).lines) {
+      if (line["kind"] != "lane") continue;
+      collapses += line.contains("collapse");
+      rolled_back += line["outcome"] == "rolled_back";
+      retired += line["outcome"] == "retired";
+      barred += line.contains("barred");
+    }
+    EXPECT_GT(collapses, 0);
+    EXPECT_GT(rolled_back, 0);
+    EXPECT_GT(is_governed ? barred + retired : retired, 0);
+  }
 }
 
 TEST(Resume, RefusesKeysToChangeThatNothingHas) {

@@ -36,9 +36,12 @@ SeedAction HeuristicController::decide(const LaneReport& lane) const {
   bool any = false;
   for (size_t slot = 0; slot < lane.slots.size(); ++slot) {
     if (!is_under_way(lane.slots[slot].state.stage)) continue;
-    any = true;
+    const SlotState& state = lane.slots[slot].state;
     const SeedAction action = tend(lane, static_cast<int32_t>(slot));
-    if (action.op != SeedOp::kWait && may_choose(lane.slots[slot].state, action.op)) return action;
+    // It can never go: others need not wait for that.
+    if (action.op == SeedOp::kPrune && state.stage == SeedStage::kHolding && is_barred(state)) continue;
+    any = true;
+    if (action.op != SeedOp::kWait && may_choose(state, action.op)) return action;
   }
   return any ? SeedAction{} : germinate(lane);
 }

@@ -4,7 +4,8 @@
 //   no seed under way   germinate, where accuracy stands still and the run is long enough to finish
 //   TRAINING            advance when G2 passes; prune where it has not by kPatienceSteps
 //   BLENDING            advance when the blend arrived
-//   HOLDING             after kHoldSteps: fossilise what contributes, prune what does harm or nothing
+//   HOLDING             after kHoldSteps: fossilise what contributes, prune what does harm or nothing; what
+//                       is barred from that stays, and others are planted beside it
 // What takes too long is pruned in a step that was validated alone: in the others gates lack evidence.
 #pragma once
 

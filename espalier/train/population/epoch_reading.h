@@ -69,6 +69,9 @@ class EpochReading {
 
   void begin_episode();  // all lanes begin anew
 
+  // After an epoch was read: a lane went back without a seed that it felt (Governor::forget()).
+  void forget(int64_t lane) { governor_.forget(lane); }
+
   // Queues the reading of an epoch. epoch: of the episode, from 0. What comes out stays where it is, until
   // the next one.
   EpochReadings read(const EpochSums& sums, int64_t epoch);

@@ -1,5 +1,6 @@
 #include "espalier/train/population/governor.h"
 
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -26,8 +27,10 @@ Governor::Governor(const GovernorConfig& config, const GuessingLevel& guessing, 
       lanes_(lanes),
       trained_(empty_loss()),
       validated_(empty_loss()),
-      accuracy_(at::zeros({lanes}, numbers_)) {
-  if (guessing.num_samples == 0) return;
+      num_validated_(at::zeros({lanes}, numbers_)),
+      accuracy_(at::zeros({lanes}, numbers_)),
+      best_(at::zeros({lanes}, numbers_)) {
+  if (guessing.num_samples == 0 || guessing.accuracy >= 1) return;
   guessing_below_ = guessing.accuracy + config.margin * standard_error(guessing);
   learned_above_ = guessing.accuracy + 3 * config.margin * standard_error(guessing);
 }
@@ -40,6 +43,10 @@ Governor::Loss Governor::empty_loss() const {
 
 void Governor::begin() {
   for (const NamedTensor& each : state()) each.tensor.zero_();
+}
+
+void Governor::forget(int64_t lane) {
+  for (const at::Tensor& each : {trained_.num_good, validated_.num_good, best_}) each.select(0, lane).zero_();
 }
 
 at::Tensor Governor::judge(const Epoch& epoch) {
@@ -61,7 +68,9 @@ at::Tensor Governor::judge(const Epoch& epoch) {
   remember(trained_, epoch.train_loss, sound);
   if (is_validated) {
     remember(validated_, epoch.validation_loss, sound);
+    num_validated_.add_(sound);
     accuracy_.copy_(at::where(sound, epoch.validation_accuracy, accuracy_));
+    best_.copy_(at::where(sound, at::maximum(best_, epoch.validation_accuracy), best_));
   }
   return verdict;
 }
@@ -74,7 +83,9 @@ at::Tensor Governor::has_jumped(const Loss& loss, const at::Tensor& now) const {
 }
 
 at::Tensor Governor::is_guessing(const at::Tensor& accuracy) const {
-  return accuracy.le(guessing_below_).logical_and_(accuracy_.ge(learned_above_));
+  return accuracy.le(guessing_below_)
+      .logical_and_(accuracy.lt(accuracy_))
+      .logical_and_(best_.ge(learned_above_));
 }
 
 // The plain mean of the first changes, then one that forgets: the n-th weighs 1/n, at least 1/window.
@@ -89,12 +100,14 @@ void Governor::remember(Loss& loss, const at::Tensor& now, const at::Tensor& sou
 
 std::vector<NamedTensor> Governor::state() const {
   return {{"governor.num_good", trained_.num_good},
-          {"governor.num_validated", validated_.num_good},
+          {"governor.num_validated_since", validated_.num_good},
+          {"governor.num_validated", num_validated_},
           {"governor.train_loss", trained_.last},
           {"governor.train_loss_change", trained_.mean_square},
           {"governor.validation_loss", validated_.last},
           {"governor.validation_loss_change", validated_.mean_square},
-          {"governor.accuracy", accuracy_}};
+          {"governor.accuracy", accuracy_},
+          {"governor.best_accuracy", best_}};
 }
 
 }  // namespace espalier::train

@@ -4,9 +4,11 @@
 // Three signs, against what the lane showed in its last good epoch:
 //   the training loss jumped (GovernorConfig);
 //   the validation loss jumped, and the training loss rose;
-//   validation accuracy is at the level of guessing, was well above it, and the training loss rose.
+//   validation accuracy fell to the level of guessing, at once or over several epochs, was once well above
+//   it, and the training loss rose.
 // Validation alone may swing in a sound network whose rate is high, since batch norm's running statistics lag
-// behind: it counts only where training agrees. Before kLeastSteps good epochs nothing has jumped.
+// behind: it counts only where training agrees. Before kLeastSteps good epochs nothing has jumped. Where one
+// class is all that validation has, guessing is as good as knowing, and nothing is judged by it.
 //
 // Kept true: a lane's verdict depends on its own epochs alone; an epoch that was not sound leaves no trace,
 // so that a lane which goes back is compared with what it goes back to; an epoch that was not validated is
@@ -38,6 +40,10 @@ class Governor {
   Governor(const GovernorConfig& config, const GuessingLevel& guessing, int64_t lanes, at::Device device);
 
   void begin();  // all lanes begin anew
+  // What a lane showed so far was another network's, which it is not any more: a seed that it felt is gone.
+  // No loss is a jump, and no accuracy a fall to guessing, until it has shown what it is now. The last scores
+  // and their number stay.
+  void forget(int64_t lane);
 
   struct Epoch {
     at::Tensor train_loss;                // [L] f64
@@ -49,16 +55,16 @@ class Governor {
   at::Tensor judge(const Epoch& epoch);
 
   // What the last epoch came to that was validated and sound; 0 before.
-  const at::Tensor& validation_loss() const { return validated_.last; }    // [L] f64
-  const at::Tensor& validation_accuracy() const { return accuracy_; }      // [L] f64
-  const at::Tensor& num_validated() const { return validated_.num_good; }  // [L] f64: such epochs
+  const at::Tensor& validation_loss() const { return validated_.last; }  // [L] f64
+  const at::Tensor& validation_accuracy() const { return accuracy_; }    // [L] f64
+  const at::Tensor& num_validated() const { return num_validated_; }     // [L] f64: such epochs
 
   std::vector<NamedTensor> state() const;  // what a checkpoint in the middle of an episode holds
 
  private:
   // A loss and how much it usually changes.
   struct Loss {
-    at::Tensor num_good;     // [L] f64: good epochs that it was measured in
+    at::Tensor num_good;     // [L] f64: good epochs that it was measured in, since what is forgotten
     at::Tensor last;         // [L] f64: after the last of them
     at::Tensor mean_square;  // [L] f64: of its changes
   };
@@ -75,7 +81,9 @@ class Governor {
   int64_t lanes_;
   Loss trained_;
   Loss validated_;
-  at::Tensor accuracy_;  // [L] f64: after the last good epoch that was validated
+  at::Tensor num_validated_;  // [L] f64: good epochs that were validated
+  at::Tensor accuracy_;       // [L] f64: after the last of them
+  at::Tensor best_;           // [L] f64: the highest accuracy of them, since what is forgotten
 };
 
 }  // namespace espalier::train

@@ -23,10 +23,12 @@ enum class Blame { kNone, kItsSeed, kItsRemoval };
 
 // good: as it was after the last good epoch; collapsed: after the one that was not.
 Blame blame_for(const SlotState& good, const SlotState& collapsed) {
-  if (!holds_seed(good.stage) || is_removing(good)) return Blame::kNone;
-  const bool is_gone = !holds_seed(collapsed.stage) || is_removing(collapsed);
-  if (is_gone) return good.amplitude > 0 ? Blame::kItsRemoval : Blame::kNone;
-  return collapsed.amplitude != good.amplitude ? Blame::kItsSeed : Blame::kNone;
+  if (!holds_seed(good.stage)) return Blame::kNone;
+  const bool is_going = is_removing(good) || is_removing(collapsed) || !holds_seed(collapsed.stage);
+  if (is_going) return good.amplitude > 0 ? Blame::kItsRemoval : Blame::kNone;
+  const bool has_changed =
+      collapsed.amplitude != good.amplitude || collapsed.blend_operator != good.blend_operator;
+  return has_changed ? Blame::kItsSeed : Blame::kNone;
 }
 
 std::optional<double> measured(double value) {
@@ -279,6 +281,12 @@ EpochRecord Shard::finish_epoch(std::span<const LaneReadings> read) {
                             .reward = read[i].reward});
   }
   handle_failures(record);
+  // What an episode ends with is what lanes went back to: nothing comes after a collapse in its last epoch.
+  if (epoch_ + 1 >= options().epochs)
+    for (size_t lane = 0; lane < record.lanes.size(); ++lane)
+      for (size_t slot = 0; slot < record.lanes[lane].slots.size(); ++slot)
+        record.lanes[lane].slots[slot].state =
+            lifecycle_.at(static_cast<int64_t>(lane), static_cast<int64_t>(slot));
   epoch_ += 1;
   is_under_way_ = false;
   return record;
@@ -317,7 +325,7 @@ void Shard::handle_failures(EpochRecord& record) {
     Lane& lane_state = lanes_[i];
     const auto here = static_cast<int64_t>(i);
     if (!lane_state.is_retired && lane.verdict == Verdict::kSound) {
-      if (record.is_validated) lane_state.accuracies.push_back(lane.validated.accuracy);
+      if (record.num_scored > 0) lane_state.accuracies.push_back(lane.validated.accuracy);
       good.push_back(here);
     } else if (!lane_state.is_retired && rolls_back) {
       roll_back(here, lane);
@@ -338,8 +346,8 @@ void Shard::retire(int64_t lane, LaneRecord& record) {
   record.outcome = LaneOutcome::kRetired;
 }
 
-// What moved since the last good state is blamed and may not be tried again; where nothing did, the rate was
-// too high.
+// What moved or was blended otherwise since the last good state is blamed and may not be tried again; where
+// nothing was, the rate was too high.
 void Shard::roll_back(int64_t lane, LaneRecord& record) {
   Lane& lane_state = lanes_[static_cast<size_t>(lane)];
   const auto states = lifecycle_.lane_states(lane);
@@ -347,10 +355,16 @@ void Shard::roll_back(int64_t lane, LaneRecord& record) {
   snapshots_.restore(lane);
   record.outcome = LaneOutcome::kRolledBack;
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
-    const Blame blame = blame_for(lifecycle_.at(lane, slot), collapsed[static_cast<size_t>(slot)]);
+    const SlotState good = lifecycle_.at(lane, slot);
+    const Blame blame = blame_for(good, collapsed[static_cast<size_t>(slot)]);
     if (blame == Blame::kNone) continue;
     lifecycle_.bar(lane, slot);
-    if (blame == Blame::kItsSeed) lifecycle_.prune(lane, slot);
+    if (blame == Blame::kItsSeed) {
+      lifecycle_.prune(lane, slot);
+      record.lost_felt_seed |= good.amplitude > 0;
+    } else if (is_removing(good)) {
+      lifecycle_.keep(lane, slot);
+    }
     record.blamed.push_back(slot);
   }
   if (!record.blamed.empty()) {

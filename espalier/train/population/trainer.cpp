@@ -190,6 +190,9 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   for (EpochRecord& record : records) std::ranges::move(record.lanes, std::back_inserter(all.lanes));
   for (LaneMessage& lane : remote) all.lanes.push_back(std::move(lane.record));
   std::ranges::sort(all.lanes, {}, &LaneRecord::lane);
+  // Own lanes, and at rank 0, which judges all of them, those of others.
+  for (const LaneRecord& lane : all.lanes)
+    if (lane.lost_felt_seed) reading_->forget(lane.lane);
   returns_.add(all);
   all.graphs = graph_work();
   all.graphs -= before;

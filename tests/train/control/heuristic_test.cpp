@@ -126,5 +126,17 @@ TEST(HeuristicController, KeepsWhatHelpsAndRemovesWhatDoesNot) {
   EXPECT_EQ(decide(lane_with(SeedStage::kHolding, HeuristicController::kMaxHoldSteps)).op, SeedOp::kPrune);
 }
 
+TEST(HeuristicController, PlantsBesideASeedThatItMayNotPrune) {
+  LaneReport lane = lane_with(SeedStage::kHolding, kHold, {.gradient_norm = 0.5, .contribution_points = -2});
+  lane.slots[1].state.flags = kSlotBarred;
+  const SeedAction action = decide(lane);
+  EXPECT_EQ(action.op, SeedOp::kGerminate);
+  EXPECT_EQ(action.slot, 2);
+  lane.slots[1].measured.contribution_points = 3;
+  EXPECT_EQ(decide(lane).op, SeedOp::kFossilize);
+  lane.slots[1].measured.contribution_points = 0.1;
+  EXPECT_EQ(decide(lane).op, SeedOp::kWait) << "it may yet be kept";
+}
+
 }  // namespace
 }  // namespace espalier::train

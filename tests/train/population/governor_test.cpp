@@ -24,7 +24,8 @@ struct Shown {
 // One lane, epoch by epoch.
 class OneLane {
  public:
-  explicit OneLane(const GovernorConfig& config = {}) : governor_(config, kTenClasses, 1, at::kCPU) {}
+  explicit OneLane(const GovernorConfig& config = {}, const GuessingLevel& guessing = kTenClasses)
+      : governor_(config, guessing, 1, at::kCPU) {}
 
   Verdict judge(const Shown& shown) {
     const auto of = [](double value) { return at::full({1}, value, at::kDouble); };
@@ -40,6 +41,8 @@ class OneLane {
                        0.4 + 0.02 * static_cast<double>(step)}),
                 Verdict::kSound);
   }
+  void forget() { governor_.forget(0); }
+  const Governor& governor() const { return governor_; }
 
  private:
   Governor governor_;
@@ -92,6 +95,53 @@ TEST(Governor, SeesAccuracyBackAtTheLevelOfGuessing) {
   OneLane never_above;
   never_above.judge({.train_loss = 2.3, .accuracy = 0.28});
   EXPECT_EQ(never_above.judge({.train_loss = 2.4, .accuracy = 0.1}), Verdict::kSound);
+}
+
+TEST(Governor, SeesAFallToGuessingThatTakesTwoSteps) {
+  OneLane lane;
+  lane.learn(5);  // at 48 %
+  EXPECT_EQ(lane.judge({.train_loss = 1.74, .validation_loss = 1.8, .accuracy = 0.2}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 2.3, .validation_loss = 2.3, .accuracy = 0.1}), Verdict::kGuessing);
+}
+
+TEST(Governor, KnowsNoGuessingWhereValidationHasOneClass) {
+  OneLane lane({}, {.accuracy = 1, .num_samples = 1});
+  for (const double loss : {1.0, 1.1, 1.2})
+    EXPECT_EQ(lane.judge({.train_loss = loss, .accuracy = 1}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 1.3, .accuracy = 0}), Verdict::kSound);
+}
+
+TEST(Governor, SeesGuessingOnlyWhereAccuracyFell) {
+  OneLane lane({.margin = 0}, {.accuracy = 0.5, .num_samples = 200});
+  for (const double loss : {1.0, 1.1, 1.2})
+    EXPECT_EQ(lane.judge({.train_loss = loss, .accuracy = 0.5}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 1.3, .accuracy = 0.495}), Verdict::kGuessing);
+}
+
+TEST(Governor, ComparesALaneAnewWhoseLossesItForgets) {
+  OneLane lane;
+  lane.learn(5);
+  EXPECT_EQ(lane.judge({.train_loss = 2.5, .validation_loss = 2.6, .accuracy = 0.1}), Verdict::kLossJumped);
+  lane.forget();
+  EXPECT_EQ(lane.governor().num_validated().item<double>(), 5) << "the scores are still known";
+  EXPECT_DOUBLE_EQ(lane.governor().validation_accuracy().item<double>(), 0.48);
+  EXPECT_EQ(lane.judge({.train_loss = 2.5, .validation_loss = 2.6, .accuracy = 0.1}), Verdict::kSound);
+  EXPECT_EQ(lane.governor().num_validated().item<double>(), 6);
+  EXPECT_EQ(lane.judge({.train_loss = 2.6, .validation_loss = 2.7, .accuracy = 0.09}), Verdict::kSound)
+      << "it is no fall from what the network reached that it was";
+  lane.learn(5);
+  EXPECT_EQ(lane.judge({.train_loss = 9, .validation_loss = 9, .accuracy = 0.3}), Verdict::kLossJumped);
+}
+
+TEST(Governor, ForgetsOneLaneAlone) {
+  Governor governor({}, kTenClasses, 2, at::kCPU);
+  const auto of = [](double value) { return at::full({2}, value, at::kDouble); };
+  const at::Tensor sound = at::zeros({2}, at::kBool);
+  for (int step = 0; step < 5; ++step) governor.judge({of(1 - 0.01 * step), of(1), of(0.6), sound});
+  governor.forget(1);
+  const at::Tensor verdicts = governor.judge({of(2.5), of(2.5), of(0.1), sound});
+  EXPECT_EQ(verdicts[0].item<double>(), static_cast<double>(Verdict::kLossJumped));
+  EXPECT_EQ(verdicts[1].item<double>(), 0);
 }
 
 TEST(Governor, IsNotUsedToWhatWasNotSound) {

@@ -315,6 +315,47 @@ TEST(PopulationRanks, GoBackTogetherWhenOneOfThemCollapses) {
   });
 }
 
+// Finite, and surely wrong.
+void turn_answers_round(Shard& shard) {
+  for (const auto& each : shard.population().lane_values(0))
+    if (each.name == "host.classifier.weight") each.tensor.mul_(-1000);
+  shard.population().refresh();
+}
+
+// Does as another one, and keeps what rank 0 reads of lane 1.
+class Listener final : public Controller {
+ public:
+  explicit Listener(std::shared_ptr<Controller> other) : other_(std::move(other)) {}
+
+  std::vector<SeedAction> decide(std::span<const LaneReport> lanes) override { return other_->decide(lanes); }
+  at::Tensor act(const EpochReadings& readings) override {
+    is_lost.push_back(readings.account.frozen()[1].item<bool>());
+    return {};
+  }
+  std::vector<bool> is_lost;  // epoch by epoch
+
+ private:
+  std::shared_ptr<Controller> other_;
+};
+
+TEST(PopulationRanks, CompareANetworkAnewThatLostASeedAtAnotherRank) {
+  PopulationConfig options = small_options(2);
+  options.epochs = 10;
+  as_ranks(2, [&](ranks::World& world) {
+    PopulationTrainer trainer(options, {small_setup(options)}, at::kCPU, OnFailure::kRollBack, {}, world);
+    Listener controller(testing::blended_otherwise(1, 0.5f));
+    for (int epoch = 1; epoch <= 6; ++epoch) trainer.train_epoch(controller);
+    for (const LaneOutcome wanted : {LaneOutcome::kRolledBack, LaneOutcome::kTrained}) {
+      if (!world.leads()) turn_answers_round(trainer.shard(0));
+      const LaneRecord lane = trainer.train_epoch(controller).lanes.back();
+      EXPECT_EQ(lane.lane, 1);
+      EXPECT_EQ(lane.outcome, wanted);
+      if (!world.leads()) continue;
+      EXPECT_EQ(controller.is_lost.back(), wanted == LaneOutcome::kRolledBack);
+    }
+  });
+}
+
 TEST(PopulationRanks, RefuseAPartThatNormsCannotBeTrainedOn) {
   PopulationConfig options = shared_options();
   options.batch = 2;

@@ -256,24 +256,92 @@ TEST(Shard, GoesBackWithoutTheSeedThatMadeItCollapseAndBarsItsSlot) {
 }
 
 TEST(Shard, KeepsASeedWhoseRemovalMadeTheLaneCollapse) {
+  for (const int32_t steps : {0, 5}) {
+    SCOPED_TRACE(std::to_string(steps) + " steps");
+    PopulationConfig options = small_options(1);
+    options.epochs = 12;
+    const auto controller = std::make_shared<ScriptedController>();
+    controller->script[{0, 1}] = germinate(1, kConvLight);
+    controller->script[{0, 4}] = {.op = SeedOp::kAdvance, .slot = 1};
+    controller->script[{0, 5}] = {.op = SeedOp::kAdvance, .slot = 1};
+    controller->script[{0, 6}] = {.op = SeedOp::kPrune, .slot = 1, .steps = steps};
+    testing::OneShard trainer(options, small_setup(options, controller));
+    // Of a scheduled removal two steps went well.
+    for (int epoch = 1; epoch <= (steps == 0 ? 6 : 8); ++epoch) trainer.train_epoch();
+    const SlotState going = trainer.lifecycle().at(0, 1);
+    ASSERT_TRUE(steps == 0 ? going.stage == SeedStage::kPruned : is_removing(going));
+    spoil(trainer, 0, "host.classifier");
+    const EpochRecord record = trainer.train_epoch();
+    EXPECT_EQ(record.lanes[0].outcome, LaneOutcome::kRolledBack);
+    EXPECT_EQ(record.lanes[0].blamed, std::vector<int64_t>{1});
+    EXPECT_EQ(record.lanes[0].rate_factor, 1) << "it was the removal, not the rate";
+    EXPECT_FALSE(record.lanes[0].lost_felt_seed);
+    const SlotState slot = trainer.lifecycle().at(0, 1);
+    EXPECT_EQ(slot.stage, SeedStage::kHolding);
+    EXPECT_EQ(slot.amplitude, steps == 0 ? 1 : going.amplitude);
+    EXPECT_FALSE(fault_in(slot)) << *fault_in(slot);
+    EXPECT_FALSE(may_choose(slot, SeedOp::kPrune));
+    EXPECT_FALSE(may_choose(slot, SeedOp::kSetAmplitudeTarget));
+    EXPECT_TRUE(may_choose(slot, SeedOp::kFossilize));
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      EXPECT_EQ(trainer.train_epoch().lanes[0].outcome, LaneOutcome::kTrained);
+      EXPECT_EQ(trainer.lifecycle().at(0, 1).stage, SeedStage::kHolding);
+      EXPECT_EQ(trainer.lifecycle().at(0, 1).amplitude, slot.amplitude);
+    }
+  }
+}
+
+// Also where the amplitude is what it was: the operator is not.
+TEST(Shard, BlamesASeedThatIsBlendedOtherwiseAndComparesTheLaneAnewWithoutIt) {
+  for (const float target : {1.f, 0.5f}) {
+    SCOPED_TRACE("target " + std::to_string(target));
+    PopulationConfig options = small_options(2);
+    options.epochs = 12;
+    testing::OneShard trainer(options, small_setup(options, testing::blended_otherwise(1, target)));
+    for (int epoch = 1; epoch <= 6; ++epoch) trainer.train_epoch();
+    ASSERT_EQ(trainer.lifecycle().at(1, 1).blend_operator, BlendOperator::kMultiply);
+    spoil(trainer, 1, "host.classifier");
+    const LaneRecord lane = trainer.train_epoch().lanes[1];
+    EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+    EXPECT_EQ(lane.blamed, std::vector<int64_t>{1});
+    EXPECT_EQ(lane.rate_factor, 1) << "it was the seed, not the rate";
+    EXPECT_TRUE(lane.lost_felt_seed);
+    EXPECT_EQ(trainer.lifecycle().at(1, 1).stage, SeedStage::kPruned);
+    EXPECT_TRUE(is_barred(trainer.lifecycle().at(1, 1)));
+    // A network that is worse without its seed: it goes on from there.
+    spoil(trainer, 1, "host.classifier");
+    for (int epoch = 0; epoch < 3; ++epoch)
+      EXPECT_EQ(trainer.train_epoch().lanes[1].outcome, LaneOutcome::kTrained);
+    spoil(trainer, 0, "host.classifier");
+    EXPECT_EQ(trainer.train_epoch().lanes[0].outcome, LaneOutcome::kRolledBack) << "it is compared as ever";
+  }
+}
+
+TEST(Shard, EndsAnEpisodeWithTheSeedsThatItsLastEpochWentBackTo) {
   PopulationConfig options = small_options(1);
+  options.epochs = 6;
   const auto controller = std::make_shared<ScriptedController>();
-  controller->script[{0, 1}] = germinate(1, kConvLight);
+  controller->script[{0, 1}] = germinate(1, kConvLight, 3);
   controller->script[{0, 4}] = {.op = SeedOp::kAdvance, .slot = 1};
-  controller->script[{0, 5}] = {.op = SeedOp::kAdvance, .slot = 1};
-  controller->script[{0, 6}] = {.op = SeedOp::kPrune, .slot = 1};  // at once
   testing::OneShard trainer(options, small_setup(options, controller));
-  for (int epoch = 1; epoch <= 6; ++epoch) trainer.train_epoch();
-  ASSERT_EQ(trainer.lifecycle().at(0, 1).stage, SeedStage::kPruned);
+  for (int epoch = 1; epoch <= 5; ++epoch) trainer.train_epoch();
   spoil(trainer, 0, "host.classifier");
-  const EpochRecord record = trainer.train_epoch();
-  EXPECT_EQ(record.lanes[0].outcome, LaneOutcome::kRolledBack);
-  EXPECT_EQ(record.lanes[0].blamed, std::vector<int64_t>{1});
-  const SlotState& slot = trainer.lifecycle().at(0, 1);
-  EXPECT_EQ(slot.stage, SeedStage::kHolding);
-  EXPECT_FALSE(may_choose(slot, SeedOp::kPrune));
-  EXPECT_FALSE(may_choose(slot, SeedOp::kSetAmplitudeTarget));
-  EXPECT_TRUE(may_choose(slot, SeedOp::kFossilize));
+  const LaneRecord lane = trainer.train_epoch().lanes[0];
+  EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+  EXPECT_EQ(lane.slots[1].state.stage, SeedStage::kPruned);
+  EXPECT_TRUE(is_barred(lane.slots[1].state));
+}
+
+TEST(Shard, CountsNoAccuracyWhereNothingIsThereToValidateWith) {
+  const PopulationConfig options = small_options(1);
+  const auto controller = std::make_shared<ScriptedController>();
+  testing::SmallSetup setup = small_setup(options, controller);
+  setup.dataset =
+      data::testing::resident(data::testing::small_dataset({data::testing::image_spec(8, 8)}, 40, 20));
+  testing::OneShard trainer(options, setup);
+  for (int epoch = 0; epoch < 2; ++epoch) trainer.train_epoch();
+  ASSERT_EQ(controller->seen.size(), 2u);
+  EXPECT_TRUE(controller->seen.back().accuracies.empty());
 }
 
 TEST(Shard, HalvesTheRateOfALaneThatCollapsesByItselfAndNeverGivesItUp) {

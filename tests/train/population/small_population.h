@@ -150,6 +150,19 @@ inline SeedAction germinate(int32_t slot, int32_t blueprint, int32_t steps = 1,
           .steps = steps};
 }
 
-inline constexpr int32_t kConvSmall = 5, kConvLight = 6;
+inline constexpr int32_t kConvSmall = 5, kConvLight = 6, kConvHeavy = 7;
+
+// A seed in slot 1 that is blended in, and after epoch 6 blended otherwise at once.
+inline std::shared_ptr<ScriptedController> blended_otherwise(int64_t lane, float target) {
+  auto controller = std::make_shared<ScriptedController>();
+  controller->script[{lane, 1}] = germinate(1, kConvLight);
+  controller->script[{lane, 4}] = {.op = SeedOp::kAdvance, .slot = 1};
+  controller->script[{lane, 5}] = {.op = SeedOp::kAdvance, .slot = 1};
+  controller->script[{lane, 6}] = {.op = SeedOp::kSetAmplitudeTarget,
+                                   .slot = 1,
+                                   .blend_operator = BlendOperator::kMultiply,
+                                   .target = target};
+  return controller;
+}
 
 }  // namespace espalier::train::testing

@@ -161,5 +161,51 @@ TEST(GrowthStabilitySlow, RecoversFromSeedsThatWreckTheirNetworks) {
   EXPECT_LT(std::ranges::min(wrecked.accuracies), bar) << "nothing was wrecked: nothing was tested";
 }
 
+// One network relies on its seed so much that it is far worse without it than it was before the collapse.
+TEST(GrowthStabilitySlow, LearnsOnWithoutASeedThatWasFelt) {
+  PopulationConfig options;
+  options.source.synthetic_train = 200;
+  options.source.synthetic_test = 60;
+  options.source.synthetic_size = {8, 8};
+  options.resident.validation = 60;
+  options.devices = {parse_device("cpu")};
+  options.host = "tiny";
+  options.lanes = 2;
+  options.batch = 20;
+  options.batches_per_step = 10;
+  options.epochs = 52;
+  options.crop_pad = 0;
+  options.learning_rate = 0.1;
+  options.schedule = RateCurve::kConstant;
+  options.seed_warm_up = 10;
+  options.gates.min_training_steps = 1;
+  options.embargo = 1;
+  testing::ScriptedController controller;
+  for (const int64_t lane : {0, 1}) {
+    controller.script[{lane, 1}] = testing::germinate(2, testing::kConvHeavy, 3);
+    controller.script[{lane, 3}] = controller.script[{lane, 7}] = {.op = SeedOp::kAdvance, .slot = 2};
+    controller.script[{lane, 40}] = {.op = SeedOp::kSetAmplitudeTarget,
+                                     .slot = 2,
+                                     .blend_operator = BlendOperator::kMultiply,
+                                     .target = 0.5f};
+  }
+  PopulationTrainer trainer(options);
+  std::vector<double> losses;  // of the network that went back, since then
+  int64_t gone_back = -1;
+  EpochRecord epoch;
+  while (trainer.epochs_done() < options.epochs) {
+    epoch = trainer.train_epoch(controller);
+    for (const LaneRecord& lane : epoch.lanes)
+      if (gone_back < 0 && lane.lost_felt_seed)
+        gone_back = lane.lane;
+      else if (gone_back == lane.lane && lane.outcome == LaneOutcome::kTrained)
+        losses.push_back(lane.trained.loss);
+  }
+  ASSERT_GE(gone_back, 0) << "no seed was taken away: nothing was tested";
+  for (const LaneRecord& lane : epoch.lanes) EXPECT_LE(lane.num_rollbacks, 2) << "lane " << lane.lane;
+  ASSERT_GT(losses.size(), 5u);
+  EXPECT_LT(losses.back(), losses.front());
+}
+
 }  // namespace
 }  // namespace espalier::train
