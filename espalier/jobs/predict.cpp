@@ -109,7 +109,7 @@ std::vector<GrownNetwork> networks_for(const PredictConfig& config) {
   }
   networks = best_networks(std::move(networks), config.ensemble);
   const NetworkDescription& first = networks.front().description;
-  for (const auto& [other, tensors] : networks)
+  for (const auto& [other, tensors, name] : networks)
     if (other.host != first.host || other.image_text() != first.image_text() ||
         other.classes != first.classes || other.mean != first.mean || other.deviation != first.deviation)
       fail_usage(
