@@ -181,17 +181,20 @@ nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<cons
 }
 
 nlohmann::ordered_json line_of(const EvaluatedEpisode& done, size_t lane) {
-  return {{"kind", "evaluated_lane"},
-          {"controller", done.controller},
-          {"episode", done.episode},
-          {"lane", lane},
-          {"test_accuracy", done.tested[lane].accuracy},
-          {"return", done.record.returns[lane]},
-          {"parameters", done.record.last.lanes[lane].num_parameters},
-          {"added_parameters", done.record.added[lane]},
-          {"seeds_kept", done.record.seeds_kept[lane]},
-          {"rollbacks", done.record.last.lanes[lane].num_rollbacks},
-          {"illegal_actions", done.illegal[lane]}};
+  nlohmann::ordered_json line{{"kind", "evaluated_lane"},
+                              {"controller", done.controller},
+                              {"episode", done.episode},
+                              {"lane", lane},
+                              {"test_accuracy", done.tested[lane].accuracy},
+                              {"return", done.record.returns[lane]},
+                              {"parameters", done.record.last.lanes[lane].num_parameters},
+                              {"added_parameters", done.record.added[lane]},
+                              {"seeds_kept", done.record.seeds_kept[lane]},
+                              {"rollbacks", done.record.last.lanes[lane].num_rollbacks},
+                              {"illegal_actions", done.illegal[lane]}};
+  for (size_t term = 0; term < done.reward_terms.size(); ++term)
+    line[fmt::format("rewards/{}", done.reward_terms[term])] = done.record.terms[lane][term];
+  return line;
 }
 
 void put(nlohmann::ordered_json& line, const std::string& name, const Interval& interval) {
@@ -322,6 +325,7 @@ void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shar
           {.title = title,
            .progress = events.progress,
            .step_done = [&](int64_t, const train::EpochRecord& step) { recorder.add_step(step); }});
+      done.reward_terms = environments.reward_terms();
       done.illegal = controller.num_illegal();
       done.illegal.resize(static_cast<size_t>(options.population.lanes));
       done.tested = environments.test();

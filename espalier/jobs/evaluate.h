@@ -44,8 +44,9 @@ struct EvaluatedEpisode {
   std::string controller;
   int64_t episode = 0;  // from 1, for each controller
   train::EpisodeRecord record;
-  std::vector<train::LaneScore> tested;  // [L]
-  std::vector<int64_t> illegal;          // [L] actions that were to be replayed and were not possible
+  std::vector<train::LaneScore> tested;   // [L]
+  std::vector<std::string> reward_terms;  // as record.terms has them
+  std::vector<int64_t> illegal;           // [L] actions that were to be replayed and were not possible
 };
 
 // All may be empty.

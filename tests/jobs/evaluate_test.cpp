@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -173,6 +174,35 @@ TEST(Evaluate, KeepsTheBestNetworkOfEveryControllerAndEpisode) {
   }
   job.run.run_dir = folder / "another";
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "kept", "no empty folder");
+}
+
+TEST(Evaluate, WritesWhatTheReturnOfEveryNetworkIsMadeOf) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"random"};
+  job.evaluate.population.epochs = 6;
+  job.evaluate.reward.rule = "escrow";
+  run_evaluate_job(job, {});
+  std::ifstream in(folder / "run/metrics.jsonl");
+  size_t lanes = 0;
+  double paid = 0;
+  for (std::string text; std::getline(in, text);) {
+    const auto line = nlohmann::json::parse(text);
+    if (line["kind"] != "evaluated_lane") continue;
+    lanes += 1;
+    std::map<std::string, double> terms;
+    for (const auto& [key, value] : line.items())
+      if (key.starts_with("rewards/")) terms[key] = value.get<double>();
+    EXPECT_EQ(terms.size(), 8u);
+    double sum = 0;
+    for (const auto& [name, value] : terms) {
+      sum += value;
+      paid += std::abs(value);
+    }
+    EXPECT_NEAR(sum, line["return"].get<double>(), 1e-9);
+  }
+  EXPECT_EQ(lanes, 2u);
+  EXPECT_GT(paid, 0) << "nothing was paid: this would show little";
 }
 
 // A job in which a policy that learned nothing yet plants a good deal; writes the policy's file.
