@@ -62,8 +62,11 @@ std::unique_ptr<train::Controller> controller_named(const std::string& name, con
             options.greedy ? policy::ActingMode::kLikeliest : policy::ActingMode::kSampling, played);
 }
 
-void check_keep(const std::string& keep) {
+void check_keep(const EvaluateConfig& options) {
   namespace fs = std::filesystem;
+  const std::string& keep = options.keep;
+  if (keep.empty() && options.keep_lanes == KeptLanes::kAll)
+    fail_usage("--keep-lanes all: no network is kept without --keep; give a folder with it");
   if (!keep.empty() && fs::exists(fs::symlink_status(keep)) &&
       (!fs::is_directory(keep) || !fs::is_empty(keep)))
     fail_usage("--keep {}: exists and is no empty folder; give another name", keep);
@@ -97,13 +100,16 @@ void visit_network(Stream& stream, grow::GrownNetwork& network) {
   });
 }
 
-// Keeps the best network of an episode, by validation; lanes that were lost are left out. Rank 0 has the
-// folder, wherever the network is.
+// Keeps the best network of an episode, by validation, or all; lanes that were lost are left out. Rank 0 has
+// the folder, wherever the network is.
 class Keeper {
  public:
   Keeper(const EvaluateConfig& options, train::PopulationTrainer& environments,
          const data::ResidentDataset& dataset)
-      : folder_(options.keep), environments_(environments) {
+      : folder_(options.keep),
+        lanes_(options.keep_lanes),
+        is_validated_(dataset.validation.num_samples() > 0),
+        environments_(environments) {
     if (folder_.empty()) return;
     if (environments.world().leads()) run::make_folder(folder_);
     described_ = described_network(options.population, dataset, "espalier evaluate");
@@ -113,29 +119,44 @@ class Keeper {
   void keep(const std::string& name, size_t controller, int64_t episode, const train::EpochRecord& last,
             const std::vector<train::LaneScore>& tested) {
     if (folder_.empty()) return;
-    const train::LaneRecord* best = nullptr;
-    for (const train::LaneRecord& lane : last.lanes)
-      if (lane.outcome == train::LaneOutcome::kTrained &&
-          (best == nullptr || lane.validated.accuracy > best->validated.accuracy))
-        best = &lane;
-    int64_t chosen = best == nullptr ? -1 : best->lane;  // rank 0 sees all lanes
-    environments_.world().broadcast(std::as_writable_bytes(std::span(&chosen, 1)));
-    if (chosen < 0) return;
-    grow::GrownNetwork network = brought(chosen);
-    if (!environments_.world().leads()) return;
-    grow::NetworkOrigin& origin = network.description.origin;
-    origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
-    origin.lane = chosen;
-    origin.epoch = last.epoch;
-    origin.validation_accuracy = best->validated.accuracy;
-    origin.test_accuracy = tested[static_cast<size_t>(chosen)].accuracy;
-    export_network(
-        network,
-        folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, chosen),
-        environments_.population(0).blueprints());
+    for (const int64_t lane : chosen_in(last)) {
+      grow::GrownNetwork network = brought(lane);
+      if (!environments_.world().leads()) continue;
+      grow::NetworkOrigin& origin = network.description.origin;
+      origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
+      origin.lane = lane;
+      origin.epoch = last.epoch;
+      if (is_validated_)
+        origin.validation_accuracy = last.lanes[static_cast<size_t>(lane)].validated.accuracy;
+      origin.test_accuracy = tested[static_cast<size_t>(lane)].accuracy;
+      export_network(
+          network,
+          folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, lane),
+          environments_.population(0).blueprints());
+    }
   }
 
  private:
+  // The lanes that rank 0 chooses, which sees all of them.
+  std::vector<int64_t> chosen_in(const train::EpochRecord& last) const {
+    std::vector<int64_t> chosen;
+    double best = 0;
+    for (const train::LaneRecord& lane : last.lanes) {
+      if (lane.outcome != train::LaneOutcome::kTrained) continue;
+      const double accuracy = lane.validated.accuracy;
+      if (lanes_ == KeptLanes::kBest && !chosen.empty()) {
+        if (!(accuracy > best)) continue;
+        chosen.clear();
+      }
+      chosen.push_back(lane.lane);
+      best = accuracy;
+    }
+    chosen.resize(static_cast<size_t>(environments_.num_lanes()), -1);  // of one length at all ranks
+    environments_.world().broadcast(std::as_writable_bytes(std::span(chosen)));
+    std::erase(chosen, -1);
+    return chosen;
+  }
+
   // The network of a lane, at rank 0.
   grow::GrownNetwork brought(int64_t env) {
     ranks::World& world = environments_.world();
@@ -158,6 +179,8 @@ class Keeper {
   }
 
   std::filesystem::path folder_;
+  KeptLanes lanes_;
+  bool is_validated_;
   train::PopulationTrainer& environments_;
   grow::NetworkDescription described_;
 };
@@ -357,13 +380,16 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
   check_controllers(options);
   run::Run run(job.run, "evaluate", job.recorded, events.run, world);
-  if (world.leads() && !run.is_resumed()) check_keep(options.keep);  // the others may not see it
+  if (world.leads() && !run.is_resumed()) check_keep(options);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
   train::check_devices(train::of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
+  if (!options.keep.empty() && options.keep_lanes == KeptLanes::kBest && options.population.lanes > 1 &&
+      dataset->validation.num_samples() == 0)
+    fail_usage("--keep {}: with --validation 0 no network is the best; give --keep-lanes all", options.keep);
   ComparisonState state;
   const auto files = checksums_of(options);
   state.files = files;

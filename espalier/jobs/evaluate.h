@@ -19,13 +19,17 @@
 
 namespace espalier::jobs {
 
+// Which networks of an episode --keep keeps: the best, by validation, or all that were not lost.
+enum class KeptLanes : uint8_t { kBest, kAll };
+
 struct EvaluateConfig : train::EnvironmentConfig {
   // By their names in train::controllers(), ppo:FILE for a policy that train ppo saved, and static:FILE or
   // replay:FILE for what follows a recording; static and replay alone follow the first policy before them.
   std::vector<std::string> controllers{"none", "random", "heuristic"};
   int64_t episodes = 8;  // that all environments go through, for each controller
   bool greedy = false;   // a policy takes the likeliest choices instead of drawing
-  std::string keep;      // folder for the best network of every episode, exported; empty: none is kept
+  std::string keep;      // folder for networks of every episode, exported; empty: none is kept
+  KeptLanes keep_lanes = KeptLanes::kBest;
 };
 
 struct EvaluateJob {

@@ -176,6 +176,41 @@ TEST(Evaluate, KeepsTheBestNetworkOfEveryControllerAndEpisode) {
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "kept", "no empty folder");
 }
 
+TEST(Evaluate, KeepsAllNetworksThatWereNotLostWhereAskedTo) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.episodes = 2;
+  job.evaluate.keep_lanes = KeptLanes::kAll;
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep-lanes all", "--keep");
+  job.evaluate.keep = folder / "kept";
+  job.run.run_dir = folder / "kept all";
+  const EvaluateResult result = run_evaluate_job(job, {});
+  for (const char* episode : {"1", "2"})
+    for (const char* lane : {"0", "1"}) {
+      const std::string name = std::string("c1_none_episode") + episode + "_lane" + lane;
+      const grow::NetworkOrigin origin =
+          grow::read_network(folder / ("kept/" + name + ".safetensors")).description.origin;
+      const size_t i = (*episode - '1') * size_t{2} + static_cast<size_t>(*lane - '0');
+      EXPECT_EQ(origin.test_accuracy, result.scores[0].accuracy[i]) << name;
+      EXPECT_TRUE(origin.validation_accuracy.has_value()) << name;
+    }
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 4u);
+}
+
+TEST(Evaluate, ClaimsNoValidationOfNetworksThatHadNone) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.population.resident.validation = 0;
+  job.evaluate.keep = folder / "kept";
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--validation 0", "--keep-lanes all");
+  job.evaluate.keep_lanes = KeptLanes::kAll;
+  run_evaluate_job(job, {});
+  const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
+  ASSERT_EQ(kept.size(), 2u);
+  for (const grow::GrownNetwork& network : kept)
+    EXPECT_EQ(network.description.origin.validation_accuracy, std::nullopt);
+}
+
 TEST(Evaluate, WritesWhatTheReturnOfEveryNetworkIsMadeOf) {
   const support::TemporaryFolder folder;
   EvaluateJob job = small_evaluate_job(folder, "cpu");
