@@ -15,6 +15,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/files/crc32c.h"
 #include "espalier/core/files/mapped.h"
+#include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/list.h"
 #include "espalier/jobs/export.h"
 #include "espalier/jobs/facts/dataset.h"
@@ -26,7 +27,9 @@
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/archive.h"
 #include "espalier/run/directory.h"
+#include "espalier/run/files/checkpoint_folder.h"
 #include "espalier/run/location.h"
+#include "espalier/run/newest_checkpoint.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/control/recorder.h"
 #include "espalier/train/population/episode_seed.h"
@@ -302,6 +305,16 @@ train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace
     needs.policies.insert(needs.policies.end(), own.policies.begin(), own.policies.end());
   }
   return needs;
+}
+
+bool compared_these_files(const std::filesystem::path& run, const EvaluateConfig& options) {
+  if (!std::filesystem::exists(run)) return false;
+  const auto checkpoint =
+      run::newest_checkpoint(run::CheckpointFolder(run / run::kCheckpoints), [](const std::string&) {});
+  if (!checkpoint) return false;
+  const nlohmann::ordered_json state =
+      object_field(checkpoint->manifest, "state", fmt::format("checkpoint '{}'", checkpoint->path.string()));
+  return state.value("files", nlohmann::ordered_json()) == nlohmann::ordered_json(checksums_of(options));
 }
 
 std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,

@@ -69,6 +69,10 @@ struct EvaluateEvents {
 // What the controllers take, beside the networks; reads the policies' files.
 train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace& space);
 
+// Whether the run in the folder compared the policies and recordings that are in the files now: false where
+// it has no checkpoint that tells.
+bool compared_these_files(const std::filesystem::path& run, const EvaluateConfig& options);
+
 // Several processes: all of them call it; rank 0 tells the events, and has the result.
 EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& events,
                                 ranks::World& world = ranks::World::alone());
