@@ -19,6 +19,7 @@ namespace espalier::grow {
 struct GrownNetwork {
   NetworkDescription description;
   std::map<std::string, at::Tensor> tensors;
+  std::string name = {};  // its file's, without the ending, where it was read from a folder of them
 };
 
 // What one lane of a population is now. described: all but its seeds, which are filled in.

@@ -15,6 +15,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/files/crc32c.h"
 #include "espalier/core/files/mapped.h"
+#include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/list.h"
 #include "espalier/jobs/export.h"
 #include "espalier/jobs/facts/dataset.h"
@@ -26,8 +27,10 @@
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/run/archive.h"
 #include "espalier/run/directory.h"
+#include "espalier/run/files/checkpoint_folder.h"
 #include "espalier/run/files/metric_keys.h"
 #include "espalier/run/location.h"
+#include "espalier/run/newest_checkpoint.h"
 #include "espalier/tensor/device.h"
 #include "espalier/train/control/recorder.h"
 #include "espalier/train/population/episode_seed.h"
@@ -63,8 +66,11 @@ std::unique_ptr<train::Controller> controller_named(const std::string& name, con
             options.greedy ? policy::ActingMode::kLikeliest : policy::ActingMode::kSampling, played);
 }
 
-void check_keep(const std::string& keep) {
+void check_keep(const EvaluateConfig& options) {
   namespace fs = std::filesystem;
+  const std::string& keep = options.keep;
+  if (keep.empty() && options.keep_lanes == KeptLanes::kAll)
+    fail_usage("--keep-lanes all: no network is kept without --keep; give a folder with it");
   if (!keep.empty() && fs::exists(fs::symlink_status(keep)) &&
       (!fs::is_directory(keep) || !fs::is_empty(keep)))
     fail_usage("--keep {}: exists and is no empty folder; give another name", keep);
@@ -98,13 +104,16 @@ void visit_network(Stream& stream, grow::GrownNetwork& network) {
   });
 }
 
-// Keeps the best network of an episode, by validation; lanes that were lost are left out. Rank 0 has the
-// folder, wherever the network is.
+// Keeps the best network of an episode, by validation, or all; lanes that were lost are left out. Rank 0 has
+// the folder, wherever the network is.
 class Keeper {
  public:
   Keeper(const EvaluateConfig& options, train::PopulationTrainer& environments,
          const data::ResidentDataset& dataset)
-      : folder_(options.keep), environments_(environments) {
+      : folder_(options.keep),
+        lanes_(options.keep_lanes),
+        is_validated_(dataset.validation.num_samples() > 0),
+        environments_(environments) {
     if (folder_.empty()) return;
     if (environments.world().leads()) run::make_folder(folder_);
     described_ = described_network(options.population, dataset, "espalier evaluate");
@@ -114,29 +123,44 @@ class Keeper {
   void keep(const std::string& name, size_t controller, int64_t episode, const train::EpochRecord& last,
             const std::vector<train::LaneScore>& tested) {
     if (folder_.empty()) return;
-    const train::LaneRecord* best = nullptr;
-    for (const train::LaneRecord& lane : last.lanes)
-      if (lane.outcome == LaneOutcome::kTrained &&
-          (best == nullptr || lane.validated.accuracy > best->validated.accuracy))
-        best = &lane;
-    int64_t chosen = best == nullptr ? -1 : best->lane;  // rank 0 sees all lanes
-    environments_.world().broadcast(std::as_writable_bytes(std::span(&chosen, 1)));
-    if (chosen < 0) return;
-    grow::GrownNetwork network = brought(chosen);
-    if (!environments_.world().leads()) return;
-    grow::NetworkOrigin& origin = network.description.origin;
-    origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
-    origin.lane = chosen;
-    origin.epoch = last.epoch;
-    origin.validation_accuracy = best->validated.accuracy;
-    origin.test_accuracy = tested[static_cast<size_t>(chosen)].accuracy;
-    export_network(
-        network,
-        folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, chosen),
-        environments_.population(0).blueprints());
+    for (const int64_t lane : chosen_in(last)) {
+      grow::GrownNetwork network = brought(lane);
+      if (!environments_.world().leads()) continue;
+      grow::NetworkOrigin& origin = network.description.origin;
+      origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
+      origin.lane = lane;
+      origin.epoch = last.epoch;
+      if (is_validated_)
+        origin.validation_accuracy = last.lanes[static_cast<size_t>(lane)].validated.accuracy;
+      origin.test_accuracy = tested[static_cast<size_t>(lane)].accuracy;
+      export_network(
+          network,
+          folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, lane),
+          environments_.population(0).blueprints());
+    }
   }
 
  private:
+  // The lanes that rank 0 chooses, which sees all of them.
+  std::vector<int64_t> chosen_in(const train::EpochRecord& last) const {
+    std::vector<int64_t> chosen;
+    double best = 0;
+    for (const train::LaneRecord& lane : last.lanes) {
+      if (lane.outcome != train::LaneOutcome::kTrained) continue;
+      const double accuracy = lane.validated.accuracy;
+      if (lanes_ == KeptLanes::kBest && !chosen.empty()) {
+        if (!(accuracy > best)) continue;
+        chosen.clear();
+      }
+      chosen.push_back(lane.lane);
+      best = accuracy;
+    }
+    chosen.resize(static_cast<size_t>(environments_.num_lanes()), -1);  // of one length at all ranks
+    environments_.world().broadcast(std::as_writable_bytes(std::span(chosen)));
+    std::erase(chosen, -1);
+    return chosen;
+  }
+
   // The network of a lane, at rank 0.
   grow::GrownNetwork brought(int64_t env) {
     ranks::World& world = environments_.world();
@@ -159,6 +183,8 @@ class Keeper {
   }
 
   std::filesystem::path folder_;
+  KeptLanes lanes_;
+  bool is_validated_;
   train::PopulationTrainer& environments_;
   grow::NetworkDescription described_;
 };
@@ -182,17 +208,20 @@ nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<cons
 }
 
 nlohmann::ordered_json line_of(const EvaluatedEpisode& done, size_t lane) {
-  return {{"kind", name_of(run::LineKind::kEvaluatedLane)},
-          {"controller", done.controller},
-          {"episode", done.episode},
-          {"lane", lane},
-          {"test_accuracy", done.tested[lane].accuracy},
-          {"return", done.record.returns[lane]},
-          {"parameters", done.record.last.lanes[lane].num_parameters},
-          {"added_parameters", done.record.added[lane]},
-          {"seeds_kept", done.record.seeds_kept[lane]},
-          {"rollbacks", done.record.last.lanes[lane].num_rollbacks},
-          {"illegal_actions", done.illegal[lane]}};
+  nlohmann::ordered_json line{{"kind", name_of(run::LineKind::kEvaluatedLane)},
+                              {"controller", done.controller},
+                              {"episode", done.episode},
+                              {"lane", lane},
+                              {"test_accuracy", done.tested[lane].accuracy},
+                              {"return", done.record.returns[lane]},
+                              {"parameters", done.record.last.lanes[lane].num_parameters},
+                              {"added_parameters", done.record.added[lane]},
+                              {"seeds_kept", done.record.seeds_kept[lane]},
+                              {"rollbacks", done.record.last.lanes[lane].num_rollbacks},
+                              {"illegal_actions", done.illegal[lane]}};
+  for (size_t term = 0; term < done.reward_terms.size(); ++term)
+    line[fmt::format("rewards/{}", done.reward_terms[term])] = done.record.terms[lane][term];
+  return line;
 }
 
 void put(nlohmann::ordered_json& line, const std::string& name, const Interval& interval) {
@@ -306,6 +335,16 @@ train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace
   return needs;
 }
 
+bool compared_these_files(const std::filesystem::path& run, const EvaluateConfig& options) {
+  if (!std::filesystem::exists(run)) return false;
+  const auto checkpoint =
+      run::newest_checkpoint(run::CheckpointFolder(run / run::kCheckpoints), [](const std::string&) {});
+  if (!checkpoint) return false;
+  const nlohmann::ordered_json state =
+      object_field(checkpoint->manifest, "state", fmt::format("checkpoint '{}'", checkpoint->path.string()));
+  return state.value("files", nlohmann::ordered_json()) == nlohmann::ordered_json(checksums_of(options));
+}
+
 std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
                                        const EvaluateEvents& events, ranks::World& world) {
   ComparisonState state;
@@ -350,6 +389,7 @@ void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shar
           {.title = title,
            .progress = events.progress,
            .step_done = [&](int64_t, const train::EpochRecord& step) { recorder.add_step(step); }});
+      done.reward_terms = environments.reward_terms();
       done.illegal = controller.num_illegal();
       done.illegal.resize(static_cast<size_t>(options.population.lanes));
       done.tested = environments.test();
@@ -383,13 +423,16 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   split_names("--controllers", fmt::format("{}", fmt::join(options.controllers, ",")));
   check_controllers(options);
   run::Run run(job.run, "evaluate", job.recorded, events.run, world);
-  if (world.leads() && !run.has_begun_before()) check_keep(options.keep);  // the others may not see it
+  if (world.leads() && !run.has_begun_before()) check_keep(options);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
   train::check_devices(train::of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
+  if (!options.keep.empty() && options.keep_lanes == KeptLanes::kBest && options.population.lanes > 1 &&
+      dataset->validation.num_samples() == 0)
+    fail_usage("--keep {}: with --validation 0 no network is the best; give --keep-lanes all", options.keep);
   ComparisonState state;
   const auto files = checksums_of(options);
   state.compared = compared_in(options);

@@ -19,13 +19,17 @@
 
 namespace espalier::jobs {
 
+// Which networks of an episode --keep keeps: the best, by validation, or all that were not lost.
+enum class KeptLanes : uint8_t { kBest, kAll };
+
 struct EvaluateConfig : train::EnvironmentConfig {
   // By their names in train::controllers(), ppo:FILE for a policy that train ppo saved, and static:FILE or
   // replay:FILE for what follows a recording; static and replay alone follow the first policy before them.
   std::vector<std::string> controllers{"none", "random", "heuristic"};
   int64_t episodes = 8;  // that all environments go through, for each controller
   bool greedy = false;   // a policy takes the likeliest choices instead of drawing
-  std::string keep;      // folder for the best network of every episode, exported; empty: none is kept
+  std::string keep;      // folder for networks of every episode, exported; empty: none is kept
+  KeptLanes keep_lanes = KeptLanes::kBest;
 };
 
 struct EvaluateJob {
@@ -44,8 +48,9 @@ struct EvaluatedEpisode {
   std::string controller;
   int64_t episode = 0;  // from 1, for each controller
   train::EpisodeRecord record;
-  std::vector<train::LaneScore> tested;  // [L]
-  std::vector<int64_t> illegal;          // [L] actions that were to be replayed and were not possible
+  std::vector<train::LaneScore> tested;   // [L]
+  std::vector<std::string> reward_terms;  // as record.terms has them
+  std::vector<int64_t> illegal;           // [L] actions that were to be replayed and were not possible
 };
 
 // All may be empty.
@@ -65,6 +70,10 @@ struct EvaluateEvents {
 
 // What the controllers take, beside the networks; reads the policies' files.
 train::JobNeeds needs_of(const EvaluateConfig& options, const train::GrowthSpace& space);
+
+// Whether the run in the folder compared the policies and recordings that are in the files now: false where
+// it has no checkpoint that tells.
+bool compared_these_files(const std::filesystem::path& run, const EvaluateConfig& options);
 
 // Several processes: all of them call it; rank 0 tells the events, and has the result.
 EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& events,

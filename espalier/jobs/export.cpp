@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "espalier/core/error.h"
 #include "espalier/core/files/atomic.h"
@@ -20,9 +22,16 @@ struct Pair {
   fs::path python;
 };
 
+// Python's keywords, and what the module itself imports, which a file of that name beside it would hide.
+constexpr auto kReserved = std::to_array<std::string_view>(
+    {"False",    "None",   "True",  "and",  "as",     "assert",   "async",       "await", "break", "class",
+     "continue", "def",    "del",   "elif", "else",   "except",   "finally",     "for",   "from",  "global",
+     "if",       "import", "in",    "is",   "lambda", "nonlocal", "not",         "or",    "pass",  "raise",
+     "return",   "try",    "while", "with", "yield",  "pathlib",  "safetensors", "torch"});
+
 bool is_importable(const std::string& name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !name.empty() && is_letter(name.front()) &&
+  return !name.empty() && is_letter(name.front()) && std::ranges::find(kReserved, name) == kReserved.end() &&
          std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
 }
 
@@ -30,8 +39,10 @@ Pair pair_of(const fs::path& path) {
   fs::path stem = path;
   if (stem.extension() == ".safetensors" || stem.extension() == ".py") stem.replace_extension();
   if (!is_importable(stem.filename().string()))
-    fail_usage("export: '{}': want a name that Python can import: letters, digits and _, a letter first",
-               stem.filename().string());
+    fail_usage(
+        "export: '{}': want a name that Python can import: letters, digits and _, a letter first, no "
+        "keyword, and not torch, safetensors or pathlib",
+        stem.filename().string());
   return {fs::path(stem) += ".safetensors", fs::path(stem) += ".py"};
 }
 
@@ -80,13 +91,16 @@ std::vector<ExportedNetwork> export_networks(const ExportConfig& config) {
   const grow::BlueprintRegistry blueprints;
   std::vector<ExportedNetwork> exported;
   if (!is_folder) return {export_network(networks.front(), out, blueprints)};
-  for (const grow::GrownNetwork& network : networks)  // refused before anything is written
-    grow::python_text(network.description, blueprints, "lane");
-  run::make_folder(out);
   const int width = static_cast<int>(fmt::formatted_size("{}", networks.back().description.origin.lane));
+  const auto path_of = [&](const grow::GrownNetwork& network) {
+    return out / (network.name.empty() ? fmt::format("lane{:0{}}", network.description.origin.lane, width)
+                                       : network.name);
+  };
+  for (const grow::GrownNetwork& network : networks)  // refused before anything is written
+    grow::python_text(network.description, blueprints, pair_of(path_of(network)).python.stem().string());
+  run::make_folder(out);
   for (const grow::GrownNetwork& network : networks)
-    exported.push_back(export_network(
-        network, out / fmt::format("lane{:0{}}", network.description.origin.lane, width), blueprints));
+    exported.push_back(export_network(network, path_of(network), blueprints));
   return exported;
 }
 

@@ -66,7 +66,7 @@ std::vector<grow::GrownNetwork> first_networks(const std::string& from,
                                                const data::ResidentDataset& dataset) {
   std::vector<grow::GrownNetwork> networks = saved_networks(from);
   const grow::NetworkDescription now = described_network(options, dataset, "");
-  for (const auto& [network, tensors] : networks) {
+  for (const auto& [network, tensors, name] : networks) {
     if (network.host != now.host)
       fail_usage("--from {}: its networks grew on --host {}, got --host {}: give --host {}", from,
                  network.host, now.host, network.host);

@@ -44,14 +44,28 @@ size_t field_for(const NetworkDescription& network, const data::HostSplit& split
              fmt::join(names, ", "), network.field);
 }
 
+// What makes the images of a folder what the network takes; empty where nothing does.
+std::string remedy_for(const NetworkDescription& network, const data::FieldSpec& spec,
+                       const std::string& data) {
+  if (!data.starts_with("folder:")) return "";
+  std::string flags;
+  if (spec.channels != network.channels) {
+    const bool can_be =
+        spec.type == data::SampleType::kU8 && (network.channels == 1 || network.channels == 3);
+    if (!can_be) return "";
+    flags += fmt::format(" --channels {}", network.channels);
+  }
+  if (spec.height != network.height || spec.width != network.width)
+    flags += fmt::format(" --resize {}x{}", network.height, network.width);
+  return "; give" + flags;
+}
+
 void check_images(const NetworkDescription& network, const data::FieldSpec& spec, const std::string& data) {
   if (spec.channels == network.channels && spec.height == network.height && spec.width == network.width)
     return;
   fail_usage("--data {}: its images are {} x {} x {} (channels, height, width), and the network takes {}{}",
              data, spec.channels, spec.height, spec.width, network.image_text(),
-             spec.channels == network.channels && data.starts_with("folder:")
-                 ? fmt::format("; give --resize {}x{}", network.height, network.width)
-                 : "");
+             remedy_for(network, spec, data));
 }
 
 // Only what is predicted goes to the device, normalised as in training.
@@ -95,7 +109,7 @@ std::vector<GrownNetwork> networks_for(const PredictConfig& config) {
   }
   networks = best_networks(std::move(networks), config.ensemble);
   const NetworkDescription& first = networks.front().description;
-  for (const auto& [other, tensors] : networks)
+  for (const auto& [other, tensors, name] : networks)
     if (other.host != first.host || other.image_text() != first.image_text() ||
         other.classes != first.classes || other.mean != first.mean || other.deviation != first.deviation)
       fail_usage(

@@ -39,9 +39,7 @@ RewardAbJob reward_ab_job(const RewardAbConfig& config) {
     job.learning[which] = {.ppo = half, .run = run};
     compared.controllers.push_back("ppo:" + (folder / kNames[which] / kPolicyFile).string());
   }
-  // Afresh: the policies may have learned more since they were compared.
-  job.comparison = {.evaluate = compared,
-                    .run = {.run_dir = (folder / "evaluate").string(), .restart = run::Restart::kFresh}};
+  job.comparison = {.evaluate = compared, .run = {.run_dir = (folder / "evaluate").string()}};
   return job;
 }
 
@@ -51,7 +49,13 @@ EvaluateResult run_reward_ab_job(const RewardAbJob& job, const RewardAbEvents& e
         run_ppo_job(job.learning[which], events.learning ? events.learning(which) : PpoEvents{});
     if (events.learned) events.learned(which, result);
   }
-  return run_evaluate_job(job.comparison, events.comparison);
+  EvaluateJob comparison = job.comparison;
+  // Afresh where the policies learned more, anew or otherwise since they were compared.
+  const run::RunConfig& asked = job.learning[0].run;
+  if (asked.restart == run::Restart::kFresh || !asked.allow_change.empty() ||
+      !compared_these_files(comparison.run.run_dir, comparison.evaluate))
+    comparison.run.restart = run::Restart::kFresh;
+  return run_evaluate_job(comparison, events.comparison);
 }
 
 }  // namespace espalier::jobs

@@ -4,7 +4,7 @@
 // Kept true: each has half of the networks, with the same first weights and the same order of samples as the
 // other's, and normalisers and updates of its own: it learns bit for bit what it would alone. They are
 // compared by test accuracy, on episodes that neither has seen. Every part is a run of its own below one
-// folder (a, b, evaluate), and learning that was stopped goes on.
+// folder (a, b, evaluate), and goes on where it was stopped; policies that changed are compared afresh.
 #pragma once
 
 #include <array>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -173,6 +174,70 @@ TEST(Evaluate, KeepsTheBestNetworkOfEveryControllerAndEpisode) {
   }
   job.run.run_dir = folder / "another";
   EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "kept", "no empty folder");
+}
+
+TEST(Evaluate, KeepsAllNetworksThatWereNotLostWhereAskedTo) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.episodes = 2;
+  job.evaluate.keep_lanes = KeptLanes::kAll;
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep-lanes all", "--keep");
+  job.evaluate.keep = folder / "kept";
+  job.run.run_dir = folder / "kept all";
+  const EvaluateResult result = run_evaluate_job(job, {});
+  for (const char* episode : {"1", "2"})
+    for (const char* lane : {"0", "1"}) {
+      const std::string name = std::string("c1_none_episode") + episode + "_lane" + lane;
+      const grow::NetworkOrigin origin =
+          grow::read_network(folder / ("kept/" + name + ".safetensors")).description.origin;
+      const size_t i = (*episode - '1') * size_t{2} + static_cast<size_t>(*lane - '0');
+      EXPECT_EQ(origin.test_accuracy, result.scores[0].accuracy[i]) << name;
+      EXPECT_TRUE(origin.validation_accuracy.has_value()) << name;
+    }
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 4u);
+}
+
+TEST(Evaluate, ClaimsNoValidationOfNetworksThatHadNone) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.population.resident.validation = 0;
+  job.evaluate.keep = folder / "kept";
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--validation 0", "--keep-lanes all");
+  job.evaluate.keep_lanes = KeptLanes::kAll;
+  run_evaluate_job(job, {});
+  const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
+  ASSERT_EQ(kept.size(), 2u);
+  for (const grow::GrownNetwork& network : kept)
+    EXPECT_EQ(network.description.origin.validation_accuracy, std::nullopt);
+}
+
+TEST(Evaluate, WritesWhatTheReturnOfEveryNetworkIsMadeOf) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"random"};
+  job.evaluate.population.epochs = 6;
+  job.evaluate.reward.rule = "escrow";
+  run_evaluate_job(job, {});
+  std::ifstream in(folder / "run/metrics.jsonl");
+  size_t lanes = 0;
+  double paid = 0;
+  for (std::string text; std::getline(in, text);) {
+    const auto line = nlohmann::json::parse(text);
+    if (line["kind"] != "evaluated_lane") continue;
+    lanes += 1;
+    std::map<std::string, double> terms;
+    for (const auto& [key, value] : line.items())
+      if (key.starts_with("rewards/")) terms[key] = value.get<double>();
+    EXPECT_EQ(terms.size(), 8u);
+    double sum = 0;
+    for (const auto& [name, value] : terms) {
+      sum += value;
+      paid += std::abs(value);
+    }
+    EXPECT_NEAR(sum, line["return"].get<double>(), 1e-9);
+  }
+  EXPECT_EQ(lanes, 2u);
+  EXPECT_GT(paid, 0) << "nothing was paid: this would show little";
 }
 
 // A job in which a policy that learned nothing yet plants a good deal; writes the policy's file.

@@ -206,7 +206,14 @@ class GrownNetworksTest(unittest.TestCase):
             write_png(photos / f"{i}.png", pixels[i][:8])
         refused = run("predict", self.run_dir, "--device", "cpu", "--data", f"folder:{photos}", code=2)
         self.assertIn("3 x 8 x 16", refused.stderr)
-        self.assertIn("--resize 16x16", refused.stderr)
+        self.assertIn("; give --resize 16x16", refused.stderr)
+        for rows, remedy in [(16, "; give --channels 3\n"), (8, "; give --channels 3 --resize 16x16\n")]:
+            for i in range(5):
+                write_png(photos / f"{i}.png", pixels[i][:rows, :, :1])
+            refused = run("predict", self.run_dir, "--device", "cpu", "--data", f"folder:{photos}", code=2)
+            self.assertIn(f"1 x {rows} x 16", refused.stderr)
+            self.assertIn(remedy, refused.stderr)
+        run("predict", self.run_dir, "--device", "cpu", "--data", f"folder:{photos}", "--channels", 3, "--resize", "16x16")
 
     def test_a_plan_knows_the_seeds_that_a_job_begins_with(self):
         plan = ["plan", "population", *self.source, "--devices", "cuda:15", "--batch", 32, "--lanes", 6]
@@ -269,15 +276,15 @@ class GrownNetworksTest(unittest.TestCase):
 
 
 def write_png(path, pixels):
-    """pixels: uint8 [H, W, 3]."""
+    """pixels: uint8 [H, W, 1 or 3]."""
     import struct
     import zlib
 
-    height, width, _ = pixels.shape
+    height, width, channels = pixels.shape
     rows = b"".join(b"\0" + bytes(row.flatten().tolist()) for row in pixels)
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)) +
                      chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 

@@ -115,6 +115,51 @@ TEST_F(RewardAbTest, GoesOnWhereItWasStopped) {
   EXPECT_EQ(policy_of(folder_ / "stopped/b"), policy_of(folder_ / "ab/b"));
 }
 
+TEST_F(RewardAbTest, GoesOnWithAComparisonThatWasStopped) {
+  compare("shaped.json", "sparse.json");
+  flags_.run.run_dir = folder_ / "whole";
+  const EvaluateResult whole = run_reward_ab_job(flags_.reward_ab_job(), {});
+  flags_.run.run_dir = folder_ / "stopped";
+  int episodes = 0;
+  RewardAbEvents events, stopping;
+  events.comparison.episode_done =
+      stopping.comparison.episode_done = [&](const EvaluatedEpisode&) { episodes += 1; };
+  stopping.comparison.batch_done = [&] {
+    if (episodes == 9) throw Interrupted(15);
+  };
+  EXPECT_THROW(run_reward_ab_job(flags_.reward_ab_job(), stopping), Interrupted);
+  const EvaluateResult again = run_reward_ab_job(flags_.reward_ab_job(), events);
+  EXPECT_EQ(episodes, 16) << "eight of each policy, none of them twice";
+  for (size_t which = 0; which < 2; ++which)
+    EXPECT_EQ(again.scores[which].accuracy, whole.scores[which].accuracy) << which;
+
+  run_reward_ab_job(flags_.reward_ab_job(), events);
+  EXPECT_EQ(episodes, 16) << "it was finished";
+  flags_.run.restart = run::Restart::kFresh;
+  run_reward_ab_job(flags_.reward_ab_job(), events);
+  EXPECT_EQ(episodes, 32) << "other policies";
+}
+
+TEST_F(RewardAbTest, ComparesAfreshWhatHasLearnedMore) {
+  compare("shaped.json", "sparse.json");
+  flags_.ppo.rounds = 1;
+  run_reward_ab_job(flags_.reward_ab_job(), {});
+  flags_.ppo.rounds = 2;
+  flags_.run.allow_change = {"rounds"};
+  RewardAbEvents events;
+  int episodes = 0;
+  events.comparison.episode_done = [&](const EvaluatedEpisode&) { episodes += 1; };
+  // Stopped before the comparison knows of it.
+  events.learned = [](size_t which, const PpoResult&) {
+    if (which == 1) throw Interrupted(15);
+  };
+  EXPECT_THROW(run_reward_ab_job(flags_.reward_ab_job(), events), Interrupted);
+  flags_.run.allow_change.clear();
+  events.learned = {};
+  run_reward_ab_job(flags_.reward_ab_job(), events);
+  EXPECT_EQ(episodes, 16);
+}
+
 TEST_F(RewardAbTest, RefusesWhatCannotBeMeant) {
   compare("shaped.json", "sparse.json");
   flags_.ppo.population.lanes = 3;

@@ -255,7 +255,10 @@ std::vector<GrownNetwork> networks_in_folder(const fs::path& folder, const std::
         from);
   std::ranges::sort(files);
   std::vector<GrownNetwork> networks;
-  for (const std::string& file : files) networks.push_back(grow::read_network(file));
+  for (const std::string& file : files) {
+    networks.push_back(grow::read_network(file));
+    networks.back().name = fs::path(file).stem().string();
+  }
   std::ranges::stable_sort(networks, {},
                            [](const GrownNetwork& network) { return network.description.origin.lane; });
   return networks;
@@ -263,6 +266,20 @@ std::vector<GrownNetwork> networks_in_folder(const fs::path& folder, const std::
 
 double score_of(const GrownNetwork& network) {
   return network.description.origin.validation_accuracy.value_or(-1);
+}
+
+bool has_validation(const GrownNetwork& network) {
+  return network.description.origin.validation_accuracy.has_value();
+}
+
+// option: what asks for the best so many, as it was given; remedy: what to give where there is no best.
+std::vector<GrownNetwork> best_of(std::vector<GrownNetwork> networks, int64_t count,
+                                  const std::string& option, const std::string& remedy) {
+  if (count < std::ssize(networks) && std::ranges::none_of(networks, has_validation))
+    fail_usage("{}: none was validated; give {}", option, remedy);
+  std::ranges::stable_sort(networks, std::ranges::greater(), score_of);
+  networks.resize(static_cast<size_t>(count));
+  return networks;
 }
 
 }  // namespace
@@ -294,16 +311,22 @@ std::vector<GrownNetwork> best_networks(std::vector<GrownNetwork> networks, int6
   if (count > std::ssize(networks))
     fail_usage("--ensemble {}: there {} {} network{}; want at most so many", count,
                networks.size() == 1 ? "is" : "are", networks.size(), networks.size() == 1 ? "" : "s");
-  std::ranges::stable_sort(networks, std::ranges::greater(), score_of);
-  networks.resize(static_cast<size_t>(count));
-  return networks;
+  const std::string remedy = fmt::format("--ensemble {}, or --lane and a number", networks.size());
+  return best_of(std::move(networks), count, fmt::format("--ensemble {}", count), remedy);
 }
 
 std::vector<GrownNetwork> chosen_networks(std::vector<GrownNetwork> networks, const LaneChoice& choice) {
   if (choice.which == LaneChoice::Which::kAll) return networks;
-  if (choice.which == LaneChoice::Which::kBest) return best_networks(std::move(networks), 1);
-  for (GrownNetwork& network : networks)
-    if (network.description.origin.lane == choice.lane) return {std::move(network)};
+  if (choice.which == LaneChoice::Which::kBest)
+    return best_of(std::move(networks), 1, "--lane best", "a number");
+  const auto is_chosen = [&](const GrownNetwork& network) {
+    return network.description.origin.lane == choice.lane;
+  };
+  const auto found = std::ranges::find_if(networks, is_chosen);
+  if (const auto same = std::ranges::count_if(networks, is_chosen); same > 1)
+    fail_usage("--lane {}: {} networks of this folder are lane {}: name a file", choice.lane, same,
+               choice.lane);
+  if (found != networks.end()) return {std::move(*found)};
   fail_usage("--lane {}: there is no such lane: want {} to {}, best or all", choice.lane,
              networks.front().description.origin.lane, networks.back().description.origin.lane);
 }

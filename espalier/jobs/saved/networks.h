@@ -29,11 +29,11 @@ struct LaneChoice {
   bool operator==(const LaneChoice&) const = default;
 };
 
-// The chosen ones; a lane that is not there is refused. best: of validation, which no test has seen; the
-// first of equal ones.
+// The chosen ones; a lane that is not there, or that several are, is refused. best: of validation, which no
+// test has seen; the first of equal ones; refused where none of several was validated.
 std::vector<grow::GrownNetwork> chosen_networks(std::vector<grow::GrownNetwork> networks,
                                                 const LaneChoice& choice);
-// The best so many, best first; refused where there are fewer.
+// The best so many, best first; refused where there are fewer, or more and none was validated.
 std::vector<grow::GrownNetwork> best_networks(std::vector<grow::GrownNetwork> networks, int64_t count);
 
 }  // namespace espalier::jobs

@@ -49,7 +49,8 @@ void RewardAccount::add(const RawObservation& epoch, const at::Tensor& op, const
                      .op = op,
                      .is_last = is_last_,
                      .failed = lost_,
-                     .frozen = frozen_});
+                     .frozen = frozen_,
+                     .goes_on = losing_ == Losing::kGoesOn});
   }
   // One that its first epoch lost is frozen once the decision after it is accounted for.
   if (part != EpisodePart::kFirst || losing_ == Losing::kGoesOn) frozen_.logical_or_(lost_);

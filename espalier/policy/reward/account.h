@@ -3,7 +3,7 @@
 //
 // Kept true: nothing is read on the host, and everything lies where it did, so add() can be captured once for
 // each part of an episode; a lane that was lost is frozen from the decision on that lost it, or, where it
-// goes on, compared with what it went back to.
+// goes on, compared with what it went back to, its seeds credited as they were.
 #pragma once
 
 #include <ATen/core/Tensor.h>

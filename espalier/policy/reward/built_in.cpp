@@ -65,6 +65,7 @@ void BuiltInReward::compute(const RewardInput& input, const at::Tensor& terms) {
                         .is_last = input.is_last.const_data_ptr<bool>(),
                         .failed = input.failed.const_data_ptr<bool>(),
                         .frozen = input.frozen.const_data_ptr<bool>(),
+                        .goes_on = input.goes_on,
                         .lanes = frame_.lanes,
                         .slots = frame_.slots,
                         .mode = mode_,

@@ -30,6 +30,8 @@ struct RewardInput {
   at::Tensor is_last;          // [1] bool: the episode has its full length
   at::Tensor failed;           // [L] bool: lost in this step
   at::Tensor frozen;           // [L] bool: lost before it
+  // Whether a lane that failed goes on as it was when the action was chosen; else its episode is over.
+  bool goes_on = false;
 };
 
 class RewardRule {

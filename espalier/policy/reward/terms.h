@@ -98,6 +98,7 @@ struct RewardArgs {
   const bool* is_last = nullptr;           // [1]
   const bool* failed = nullptr;            // [L]
   const bool* frozen = nullptr;            // [L]
+  bool goes_on = false;                    // a lane that failed is as it was before, and so are its seeds
   int64_t lanes = 0;
   int64_t slots = 0;
   RewardMode mode = RewardMode::kShaped;
@@ -146,6 +147,7 @@ ESPALIER_HOST_DEVICE float update_credit(const RewardArgs& args, int64_t index, 
 
 // The two terms of modes that pay contributions.
 ESPALIER_HOST_DEVICE void pay_contributions(const RewardArgs& args, int64_t lane, bool failed, float* terms) {
+  if (failed && args.goes_on) return;  // credits stay, as the seeds do
   float credited = 0, risen = 0, fallen = 0;
   for (int64_t slot = 0; slot < args.slots; ++slot) {
     const float change = update_credit(args, lane * args.slots + slot, failed);
@@ -174,7 +176,9 @@ ESPALIER_HOST_DEVICE void reward_lane(const RewardArgs& args, int64_t lane) {
   const bool failed = args.failed[lane], is_last = *args.is_last;
   if (args.mode == RewardMode::kShaped) {
     const float before = lane_potential(args.states_before, lane, args.slots);
-    const float after = is_last || failed ? 0 : lane_potential(args.states_after, lane, args.slots);
+    const uint8_t* const states = failed && args.goes_on ? args.states_before : args.states_after;
+    const bool is_over = is_last || (failed && !args.goes_on);
+    const float after = is_over ? 0 : lane_potential(states, lane, args.slots);
     put(RewardTerm::kPotential, static_cast<float>(weights.potential) * (args.gamma * after - before));
     if (!failed)  // what a lost lane measured means nothing
       put(RewardTerm::kAccuracy, static_cast<float>(weights.accuracy) *

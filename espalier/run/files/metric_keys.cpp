@@ -191,6 +191,7 @@ constexpr auto kKeys = std::to_array<MetricKey>({
     {kEvaluatedLane, "seeds_kept"},
     {kEvaluatedLane, "rollbacks"},
     {kEvaluatedLane, "illegal_actions"},
+    {kEvaluatedLane, "rewards/*"},
 });
 
 // What stands for the pattern's '*'; empty text where it has none; none where they do not match.

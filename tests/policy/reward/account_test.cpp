@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <limits>
+#include <vector>
 
+#include "tests/policy/packed.h"
 #include "tests/policy/tensors.h"
 
 namespace espalier::policy {
@@ -57,6 +60,39 @@ TEST(RewardAccount, LetsALaneThatGoesBackPayAndGoOnFromWhereItWas) {
   EXPECT_TRUE(at::equal(lanes.account.frozen(), bools({0, 0})));
   EXPECT_TRUE(lanes.account.reward().counts()[1].item<bool>());
   EXPECT_NEAR(lanes.reward(1), 5, 1e-4) << "compared with 0.5, to which it went back";
+}
+
+// A seed that was measured to contribute 4 points stands, is kept, is lost with its lane, and stands again.
+TEST(RewardAccount, CreditsASeedAsBeforeWhereItsLaneGoesBack) {
+  struct Want {
+    const char* rule;
+    RewardTerm term;
+    std::array<double, 4> paid;  // the third step is the one that the lane goes back from
+  };
+  for (const Want& want :
+       std::vector<Want>{{"contribution", RewardTerm::kContribution, {0.4, 0.4, 0, 0.4}},
+                         {"escrow", RewardTerm::kContribution, {4, 0, 0, 0}},
+                         {"escrow", RewardTerm::kEscrow, {0, 0, 0, 0}},
+                         {"shaped", RewardTerm::kPotential, {0.3 - 0.6, 0.5 - 0.6, 0.5 - 1, 0.5 - 1}}}) {
+    RewardAccount account(want.rule, {.lanes = 1, .slots = 1, .gamma = 0.5}, Losing::kGoesOn);
+    account.begin();
+    const auto add = [&](SeedStage stage, double points, int64_t is_lost, EpisodePart part) {
+      const RawObservation epoch = with_accuracies(at::tensor({0.5f}));
+      epoch.states.copy_(testing::packed({{{.stage = stage, .blueprint = 1, .num_seeds = 1}}}));
+      epoch.slots.select(2, static_cast<int64_t>(SlotReading::kContributionPoints)).fill_(points);
+      account.add(epoch, at::zeros({1}, at::kLong), bools({is_lost}), part, bools({0}));
+      return account.reward().terms()[0][static_cast<int64_t>(want.term)].item<double>();
+    };
+    using enum SeedStage;
+    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+    add(kHolding, kNaN, 0, EpisodePart::kFirst);
+    const std::array<double, 4> paid{
+        add(kHolding, 4, 0, EpisodePart::kMiddle), add(kFossilized, kNaN, 0, EpisodePart::kMiddle),
+        add(kDormant, kNaN, 1, EpisodePart::kMiddle), add(kFossilized, kNaN, 0, EpisodePart::kMiddle)};
+    for (size_t step = 0; step < paid.size(); ++step)
+      EXPECT_NEAR(paid[step], want.paid[step], 1e-6)
+          << want.rule << ", term " << static_cast<int>(want.term) << ", step " << step;
+  }
 }
 
 TEST(RewardAccount, TakesWhatIsMeasuredFirstForNoGain) {

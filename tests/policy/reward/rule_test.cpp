@@ -303,6 +303,7 @@ TEST(RewardCuda, EqualsTheCpu) {
       input.failed = at::rand({lanes}) < 0.3;
       input.frozen = at::rand({lanes}) < 0.3;
       input.is_last.fill_(is_last);
+      input.goes_on = lanes % 2 == 0;
       for (const std::string_view rule : rewards().names()) {
         Reward cpu(std::string(rule), {.lanes = lanes, .slots = 3});
         Reward gpu(std::string(rule), {.lanes = lanes, .slots = 3, .device = at::kCUDA});
@@ -317,7 +318,8 @@ TEST(RewardCuda, EqualsTheCpu) {
                .op = input.op.cuda(),
                .is_last = input.is_last.cuda(),
                .failed = input.failed.cuda(),
-               .frozen = input.frozen.cuda()});
+               .frozen = input.frozen.cuda(),
+               .goes_on = input.goes_on});
           // A multiplication and an addition may be one operation there.
           EXPECT_TRUE(at::allclose(gpu.terms().cpu(), cpu.terms(), 1e-6, 1e-5));
           EXPECT_TRUE(at::allclose(gpu.reward().cpu(), cpu.reward(), 1e-6, 1e-5));
