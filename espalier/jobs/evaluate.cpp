@@ -146,7 +146,7 @@ class Keeper {
     std::vector<int64_t> chosen;
     double best = 0;
     for (const train::LaneRecord& lane : last.lanes) {
-      if (lane.outcome != train::LaneOutcome::kTrained) continue;
+      if (lane.outcome != LaneOutcome::kTrained) continue;
       const double accuracy = lane.validated.accuracy;
       if (lanes_ == KeptLanes::kBest && !chosen.empty()) {
         if (!(accuracy > best)) continue;
