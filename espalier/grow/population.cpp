@@ -225,7 +225,7 @@ at::Tensor Population::grow(int64_t slot, at::Tensor h) {
   here.each_used([&](SeedStack& stack) {
     const at::Tensor& input = selected.inputs[grown.size()];
     branches.run(input, [&] {
-      const uint32_t version = input._version();
+      const int64_t version = input._version();
       const SeedStack::Output output = stack.forward(input, mode_);
       TORCH_CHECK(input._version() == version, "blueprint in ", stack.name(),
                   ": forward() writes to x, which is read again on the way back: write to a copy");
