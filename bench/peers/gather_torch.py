@@ -104,7 +104,7 @@ def main():
 
     shapes = f"{args.envs} x {args.batch}"
     for name, body, plan in (("PyTorch, one index gather per environment", index_gather, (10, 20, 10)),
-                             ("PyTorch, a DataLoader an environment", data_loader, (2, 5, 1))):
+                             ("PyTorch, a DataLoader per environment", data_loader, (2, 5, 1))):
         words = ours.compare(name, body()) if ours else ""
         report(name, shapes, "fp32, no augmentation", checked=words, **measure(body, device, *((1, 1, 1) if args.smoke else plan)))
 

@@ -201,7 +201,7 @@ class PeersTest(unittest.TestCase):
         values, labels = torch.randint(0, 256, (20, 3, 4, 4), dtype=torch.uint8), torch.randint(0, 10, (20,))
         affine, order = torch.tensor([[0.01, 0.02, 0.03], [-1.0, -2, -3]]), torch.tensor([[3, 1, 4], [15, 9, 2]])
         images = values[order].float() * affine[0][:, None, None] + affine[1][:, None, None]
-        names = ["PyTorch, an index gather an environment", "PyTorch, a DataLoader an environment"]
+        names = ["PyTorch, one index gather per environment", "PyTorch, a DataLoader per environment"]
         path = os.path.join(self.folder, "batch")
         for wrong in (None, "batch.images", "batch.labels"):
             tensors = {"values": values, "affine": affine, "labels": labels, "order": order, "batch.images": images, "batch.labels": labels[order]}

@@ -28,10 +28,12 @@ grow::GrownNetwork network_of_lane(int64_t lane, std::optional<double> validatio
                                        .mean = {0, 0, 0},
                                        .deviation = {1, 1, 1},
                                        .classes = {"a", "b"}};
-  description.origin = {.run = "a test", .lane = lane, .validation_accuracy = validation_accuracy};
+  description.origin = {.run = "a test", .validation_accuracy = validation_accuracy};
   grow::Population population(grow::hosts().at("tiny").make, grow::frame_of(description, 1), {}, at::kCPU,
                               at::kFloat);
-  return grow::network_of(population, 0, description);
+  grow::GrownNetwork network = grow::network_of(population, 0, description);
+  network.description.origin.lane = lane;
+  return network;
 }
 
 std::set<std::string> names_in(const std::filesystem::path& folder) {

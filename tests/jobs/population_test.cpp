@@ -107,7 +107,7 @@ TEST_F(PopulationJobTest, PlantsABlueprintOfAProgramsOwn) {
   options_.controller = "plants_first_choice";
   run_population_job(flags_.job(), {});
   const auto lines = metrics(flags_.run.run_dir);
-  EXPECT_EQ(lines[0]["action"], "germinate r0c0 mine");
+  EXPECT_EQ(lines[0]["action"], "GERMINATE r0c0 mine");
   EXPECT_EQ(lines[3]["slots"][0]["blueprint"], "mine");
 }
 

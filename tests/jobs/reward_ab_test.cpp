@@ -92,7 +92,7 @@ TEST_F(RewardAbTest, FindsNoDifferenceBetweenARewardAndItself) {
 TEST_F(RewardAbTest, RecordsAComparisonThatGoesOn) {
   compare("shaped.json", "sparse.json");
   const RewardAbJob job = flags_.reward_ab_job();
-  EXPECT_EQ(job.comparison.run.restart, run::Restart::kFresh);
+  EXPECT_EQ(job.comparison.run.restart, run::Restart::kAuto);
   EXPECT_EQ(job.comparison.recorded["restart"], "auto");
   EXPECT_EQ(job.comparison.recorded["run-dir"], folder_ / "ab/evaluate");
 }
