@@ -59,14 +59,14 @@ TEST(LinetJob, WritesALineAnEpochTheTestResultAndTheBestNetwork) {
   EXPECT_TRUE(best.tensors.contains("monitor.weight"));
 }
 
-// Recorded with commit 4d20d15, which knew no other rules: rounded widths (9, 18, 36 channels), a ramp of
-// steps, streams blanked one by one, the balance of all layers. There the bits are the same on the machine
-// that recorded them; elsewhere fp32 may round otherwise.
+// The first epoch of a run recorded with commit 4d20d15, which knew no other rules: rounded widths (9, 18, 36
+// channels), a ramp of steps, streams blanked one by one, the balance of all layers. Machines that round fp32
+// otherwise are some 1e-6 away; from the second epoch on at this rate they part by percents.
 TEST(LinetJob, TrainsByOurOwnRulesAsItDidBeforeThereWereOthers) {
   const support::TemporaryFolder folder;
   cli::LinetFlags flags = small_job(folder / "espalier");
   LinetConfig& options = flags.linet;
-  options.epochs = 3;
+  options.epochs = 1;
   options.width = 0.07;
   options.optimizer = OptimizerKind::kSgd;
   options.momentum = 0;
@@ -79,31 +79,21 @@ TEST(LinetJob, TrainsByOurOwnRulesAsItDidBeforeThereWereOthers) {
   options.seed = 4;
   options.rules = linet::LinetRules::kEspalier;
   run_linet_job(flags.job(), {});
-  const auto lines = metrics(flags.run.run_dir);
-  ASSERT_EQ(lines.size(), 4u);
-  const struct {
-    double train_loss, validation_loss, balance, gradient_norm, rgb_loss;
-  } recorded[] = {
-      {2.4939903616905212, 2.1143736839294434, 0.06881235539913177, 2.8958782155858267, 2.638428323919123},
-      {2.436449408531189, 2.1587891578674316, 0.0629582554101944, 3.230427895192026, 2.556240530575023},
-      {2.4551838636398315, 2.1241164207458496, 0.09099735971540213, 2.518940046723035, 2.4059749603271485}};
-  const auto expect_near = [](const nlohmann::json& value, double expected) {
-    EXPECT_NEAR(value.get<double>(), expected, 1e-3 * expected);
+  const nlohmann::json epoch = metrics(flags.run.run_dir).at(0);
+  const auto expect_near = [](const nlohmann::json& value, double recorded) {
+    EXPECT_NEAR(value.get<double>(), recorded, 1e-4 * recorded);
   };
-  for (size_t epoch = 0; epoch < 3; ++epoch) {
-    expect_near(lines[epoch]["train_loss"], recorded[epoch].train_loss);
-    expect_near(lines[epoch]["validation_loss"], recorded[epoch].validation_loss);
-    expect_near(lines[epoch]["balance"], recorded[epoch].balance);
-    expect_near(lines[epoch]["gradient_norm"], recorded[epoch].gradient_norm);
-    expect_near(lines[epoch]["streams"]["rgb"]["train_loss"], recorded[epoch].rgb_loss);
-  }
-  expect_near(lines[3]["test_loss"], 2.2373607688479953);
+  const double recorded_loss = 2.4939903616905212;
+  expect_near(epoch["train_loss"], recorded_loss);
+  expect_near(epoch["balance"], 0.06881235539913177);
+  expect_near(epoch["gradient_norm"], 2.8958782155858267);
+  expect_near(epoch["streams"]["rgb"]["train_loss"], 2.638428323919123);
 
   options.rules = linet::LinetRules::kOriginal;
   flags.run.run_dir = folder / "original";
   run_linet_job(flags.job(), {});
-  const auto other = metrics(flags.run.run_dir);
-  EXPECT_GT(std::abs(other[2]["train_loss"].get<double>() / recorded[2].train_loss - 1), 2e-3);
+  const nlohmann::json other = metrics(flags.run.run_dir).at(0);
+  EXPECT_GT(std::abs(other["train_loss"].get<double>() / recorded_loss - 1), 2e-3);
 }
 
 TEST(LinetJob, WritesWhatTheRulesFilledIn) {
