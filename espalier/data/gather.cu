@@ -27,6 +27,7 @@ constexpr int kThreads = 128;
 constexpr int kTileBytes = 6272;
 constexpr int kMaxItems = 16;
 constexpr int64_t kMaxSharedBytes = 227 * 1024;  // that a block may have, on the largest of today's devices
+constexpr size_t kBytesWithoutAsking = 48 * 1024;
 constexpr int kLineBytes = 16;
 constexpr int kWarp = 32;
 constexpr int kMaxGroupedPixel = 4;  // channels of a pixel that a group may have
@@ -317,11 +318,15 @@ __device__ void write_items(const GatherField& field, const Tiling& tiling, cons
   }
 }
 
+// What a block declares for itself counts towards what a device lets it have.
+constexpr size_t kOwnBytes = kMaxItems * sizeof(Item) + kThreads * kMaxGroupedPixel * sizeof(uint4);
+
 template <class Out, bool kPerLane>
 __device__ void gather_block(const GatherArgs& args, const Tilings& tilings, const LanePointers* pointers) {
   extern __shared__ __align__(16) uint8_t slots[];
   __shared__ Item items[kMaxItems];
   __shared__ uint4 stages[kThreads * kMaxGroupedPixel];
+  static_assert(sizeof(items) + sizeof(stages) == kOwnBytes);
   const int32_t f = static_cast<int32_t>(blockIdx.y);
   const GatherField& field = args.fields[f];
   const Tiling& tiling = tilings.field[f];
@@ -399,18 +404,27 @@ Tiling tiling_of(const GatherArgs& args, const GatherField& field) {
   return tiling;
 }
 
+// A kernel is always allowed the same, so that a launch that was captured keeps what it had.
+cudaError_t allow_bytes(const void* kernel, size_t bytes) {
+  if (bytes + kOwnBytes <= kBytesWithoutAsking) return cudaSuccess;
+  int device = 0, most = 0;
+  if (const cudaError_t status = cudaGetDevice(&device)) return status;
+  if (const cudaError_t status =
+          cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device))
+    return status;
+  if (bytes + kOwnBytes > static_cast<size_t>(most)) return cudaErrorInvalidConfiguration;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              most - static_cast<int>(kOwnBytes));
+}
+
 template <class Out>
 cudaError_t launch(const GatherArgs& args, const LanePointers* pointers, const Tilings& tilings, dim3 grid,
                    size_t shared_bytes, cudaStream_t stream) {
   const void* kernel = pointers ? reinterpret_cast<const void*>(&gather_per_lane<Out>)
                                 : reinterpret_cast<const void*>(&gather_stacked<Out>);
-  if (shared_bytes > 48 * 1024) {
-    const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                    static_cast<int>(shared_bytes));
-    if (status != cudaSuccess) {
-      cudaGetLastError();  // it is told by the return value alone
-      return cudaErrorInvalidConfiguration;
-    }
+  if (const cudaError_t status = allow_bytes(kernel, shared_bytes)) {
+    cudaGetLastError();  // it is told by the return value alone
+    return status;
   }
   if (pointers) {
     gather_per_lane<Out><<<grid, kThreads, shared_bytes, stream>>>(args, tilings, *pointers);

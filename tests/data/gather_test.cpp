@@ -103,7 +103,8 @@ const std::vector<Shape>& shapes() {
       {image_spec(64, 200, 5), 2, 3, 9},  // several tiles per image
       {{"depth", SampleType::kU16, 13, 11, 1}, 3, 5, 21},
       {{"depth", SampleType::kU16, 32, 32, 3}, 2, 9, 11},
-      {image_spec(3, 5000, 4), 1, 2, 3},  // one row is longer than a tile
+      {image_spec(3, 5000, 4), 1, 2, 3},                  // one row is longer than a tile
+      {{"scan", SampleType::kU16, 1, 7680, 3}, 1, 1, 2},  // with what a kernel has besides above 48 KiB
   };
   return all;
 }

@@ -274,6 +274,21 @@ std::map<const void*, int>& allowed_bytes() {
   return allowed;
 }
 
+// What a launch may ask for where the kernel declares so much for itself.
+size_t most_dynamic_bytes(const void* kernel, size_t static_bytes) {
+  const auto allowed = allowed_bytes().find(kernel);
+  const size_t asked = allowed == allowed_bytes().end() ? 0 : static_cast<size_t>(allowed->second);
+  const auto less_static = [&](size_t bytes) { return bytes - std::min(bytes, static_bytes); };
+  return std::max(less_static(kBytesWithoutAsking),
+                  std::min(asked, less_static(static_cast<size_t>(most_bytes()))));
+}
+
+// Declarations that the launch under way has met.
+std::map<const void*, size_t>& static_shared() {
+  static auto& bytes = *new std::map<const void*, size_t>;
+  return bytes;
+}
+
 cudaError_t fault_in(const void* kernel, const Launch& launch) {
   const dim3 grid = launch.grid, block = launch.block;
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -281,11 +296,7 @@ cudaError_t fault_in(const void* kernel, const Launch& launch) {
   if (grid.x > kMostBlocks || grid.y > kMostBlocksAcross || grid.z > kMostBlocksAcross)
     return cudaErrorInvalidConfiguration;
   if (threads > kMostThreads || block.z > 64) return cudaErrorInvalidConfiguration;
-  const auto allowed = allowed_bytes().find(kernel);
-  const size_t most = allowed == allowed_bytes().end()
-                          ? kBytesWithoutAsking
-                          : std::max(kBytesWithoutAsking, static_cast<size_t>(allowed->second));
-  return launch.bytes > most ? cudaErrorInvalidValue : cudaSuccess;
+  return launch.bytes > most_dynamic_bytes(kernel, 0) ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 }  // namespace
@@ -349,6 +360,10 @@ const std::byte* at_shared_address(uint32_t address) {
   return reinterpret_cast<const std::byte*>(high_half() | address);
 }
 
+void count_static_shared(const void* place, size_t bytes) {
+  static_shared().emplace(place, bytes);
+}
+
 void run(const void* kernel, const Launch& launch, const std::function<void()>& thread) {
   if (const cudaError_t fault = fault_in(kernel, launch)) {
     error() = fault;
@@ -356,9 +371,18 @@ void run(const void* kernel, const Launch& launch, const std::function<void()>& 
   }
   static std::mutex one_launch_at_a_time;  // tests have threads of their own
   const std::lock_guard lock(one_launch_at_a_time);
+  static_shared().clear();
   for (uint32_t z = 0; z < launch.grid.z; ++z)
     for (uint32_t y = 0; y < launch.grid.y; ++y)
-      for (uint32_t x = 0; x < launch.grid.x; ++x) block().run(launch, {x, y, z}, thread);
+      for (uint32_t x = 0; x < launch.grid.x; ++x) {
+        block().run(launch, {x, y, z}, thread);
+        size_t static_bytes = 0;
+        for (const auto& [place, bytes] : static_shared()) static_bytes += bytes;
+        if (launch.bytes > most_dynamic_bytes(kernel, static_bytes)) {
+          error() = cudaErrorInvalidValue;
+          return;
+        }
+      }
 }
 
 cudaError_t last_error() {
@@ -379,7 +403,9 @@ cudaError_t device_attribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > most_bytes())
     return cudaErrorInvalidValue;
-  allowed_bytes()[kernel] = value;
+  int& allowed = allowed_bytes()[kernel];
+  if (value < allowed) return cudaErrorInvalidValue;
+  allowed = value;
   return cudaSuccess;
 }
 

@@ -9,7 +9,10 @@
 // - An asynchronous copy happens when it is waited for, not before.
 // - Shared memory that a launch asks for is filled with NaNs before every block and ends where it was told.
 // - A launch that a GPU would refuse is refused: too many threads, blocks or bytes, or over 48 KiB without
-//   asking. Backward (above) the card is a small one, with 99 KiB for a block instead of 227.
+//   asking. What kernels declare for themselves counts too: it is known, and refused, after the first block.
+//   Backward (above) the card is a small one, with 99 KiB for a block instead of 227.
+// - A kernel may ask for more shared memory than before, never for less: a captured launch keeps what it was
+//   allowed.
 // - A barrier that is never passed ends the program with a sentence.
 // No warp runs in lockstep unless it asks to, and nothing tells global from shared memory.
 #pragma once
@@ -44,7 +47,7 @@
 #define __grid_constant__
 #define __restrict__
 // One block at a time: what its threads share is what there is one of.
-#define __shared__ static
+#define __shared__ static_assert(false, "translate.py does not know this form of shared memory")
 
 namespace espalier::emulate {
 
@@ -86,6 +89,9 @@ void commit_copies();
 void wait_copies(size_t pending_groups);
 
 void* dynamic_shared();
+
+// What a kernel declares for itself is counted as it is met. place: tells declarations apart.
+void count_static_shared(const void* place, size_t bytes);
 
 // Shared memory by 32-bit addresses, as matrix instructions have them.
 uint32_t shared_address(const void* pointer);

@@ -13,12 +13,23 @@ TWINS = ("mma.cuh", "choose.cpp", "cudnn_plan.cpp")
 CUDA_HEADERS = re.compile(r"#include <(cuda_runtime_api|cuda_bf16|cuda_fp16|cuda_pipeline)\.h>")
 TORCH_HEADERS = re.compile(r"#include <c10/cuda/\w+\.h>")
 DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
+# A type, and names with their sizes behind it: the only forms there are.
+STATIC = re.compile(r"__shared__ ((?:__align__\(\d+\) )?\w+(?:<\w+>)?) (\w[^;]*);")
+NAME = re.compile(r"(\w+)(?:\[[^]]*\])*(?:, |$)")
+
+
+def count_static(declaration):
+    kind, names = declaration.groups()
+    sizes = " + ".join(f"sizeof({name})" for name in NAME.findall(names))
+    first = NAME.match(names).group(1)
+    return f"static {kind} {names}; ::espalier::emulate::count_static_shared(&{first}, {sizes});"
 
 
 def translate(text, is_kernel):
     text = CUDA_HEADERS.sub('#include "tests/emulation/emulator.h"', text)
     text = TORCH_HEADERS.sub('#include "tests/emulation/torch.h"', text)
     text = DYNAMIC.sub(r"\1* const \2 = static_cast<\1*>(::espalier::emulate::dynamic_shared());", text)
+    text = STATIC.sub(count_static, text)
     if is_kernel:
         # nvcc includes its own headers by itself. Elsewhere three brackets close templates.
         text = '#include "tests/emulation/emulator.h"\n' + text

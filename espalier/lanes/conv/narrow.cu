@@ -366,9 +366,10 @@ cudaError_t launch_forward(const ConvArgs& args, cudaStream_t stream) {
   const ConvSizes& sizes = args.sizes;
   const Band band = band_of(sizes);
   const auto kernel = narrow_forward_kernel<T, kSteps, kTiles>;
-  const int bytes = kWarps * 16 * kRowBytes<kTiles> + band_bytes(sizes, band);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+  constexpr int kResultBytes = kWarps * 16 * kRowBytes<kTiles>;
+  const int bytes = kResultBytes + band_bytes(sizes, band);
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     kResultBytes + kMostBandBytes))
     return error;
   const int bands = sizes.batch * band.a_image;
   const dim3 grid((bands + kBandsABlock - 1) / kBandsABlock, (sizes.filters + kTiles * 8 - 1) / (kTiles * 8),
@@ -383,10 +384,11 @@ cudaError_t launch_weight(const ConvArgs& args, cudaStream_t stream) {
   const ConvSizes& sizes = args.sizes;
   const Band band = band_of(sizes);
   const auto kernel = narrow_weight_kernel<T, kSteps, kTiles>;
-  const int staged = kWarps * kGradStages * 16 * kGradPitch<kTiles> * 16 + band_bytes(sizes, band);
-  const int bytes = std::max(staged, kSteps * kTiles * 4 * kThreads * 4);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+  constexpr int kGradBytes = kWarps * kGradStages * 16 * kGradPitch<kTiles> * 16;
+  constexpr int kSumBytes = kSteps * kTiles * 4 * kThreads * 4;
+  const int bytes = std::max(kGradBytes + band_bytes(sizes, band), kSumBytes);
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     std::max(kGradBytes + kMostBandBytes, kSumBytes)))
     return error;
   const int bands = sizes.batch * band.a_image, a_block = weight_bands(sizes, band);
   const dim3 grid((bands + a_block - 1) / a_block, (sizes.filters + kTiles * 8 - 1) / (kTiles * 8),

@@ -74,6 +74,10 @@ TEST(LaneConvCuda, EqualsTorchLaneByLaneOverTheKernelsShapes) {
   if (!espalier::testing::kIsEmulated)  // takes a minute there
     testing::expect_contracts(conv_layer({2, 33, 16, 17, 19}, {2, 136, 16, 3, 3}, {.padding = 1}, false));
   testing::expect_contracts(conv_layer({1, 67, 8, 16, 16}, {1, 16, 8, 3, 3}, {.padding = 1}, false));
+  // Few channels, rows that want much shared memory before rows that want little: a kernel keeps what it was
+  // allowed.
+  for (const int64_t width : {40, 5})
+    testing::expect_contracts(conv_layer({1, 2, 4, 7, width}, {1, 8, 4, 3, 3}, {.padding = 1}, false));
 }
 
 // 3x3 filters of few channels, from whole images in shared memory: every number of channels and filters that
