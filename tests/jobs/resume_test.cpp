@@ -167,7 +167,7 @@ std::vector<Job> all_jobs() {
   one.population.controller = "none";
   one.device = parse_device("cpu");
   one.population.epochs = 2;
-  // A rate at which lanes fail, are rolled back and retired; nothing holds their gradients down.
+  // A rate at which lanes fail and are rolled back, some of them for good; nothing holds their gradients down.
   PopulationConfig failing = small_population_job();
   failing.learning_rate = 100;
   failing.clip = 0;
@@ -192,7 +192,9 @@ std::vector<Job> all_jobs() {
   sparse.validate_every = 2;
   sparse.validation_parts = 3;
   sparse.validation_batch = 4;
+  // No weight survives the first step, at an eighth of the rate as little: every lane is given up.
   PopulationConfig sparse_and_failing = failing;
+  sparse_and_failing.learning_rate = 1e30;
   sparse_and_failing.validate_every = 3;
   PpoConfig sparse_ppo = small_ppo_job();
   sparse_ppo.population.validate_every = 3;
@@ -367,7 +369,6 @@ TEST(Resume, IsTriedWithStreamsThatGetTheirBestWeightsBack) {
 TEST(Resume, IsTriedWithNetworksThatCollapse) {
   const support::TemporaryFolder place;
   for (const Job& job : all_jobs()) {
-    const bool is_governed = job.name == "population that is governed";
     if (!job.name.starts_with("population that")) continue;
     SCOPED_TRACE(job.name);
     run::RunConfig told;
@@ -384,7 +385,8 @@ TEST(Resume, IsTriedWithNetworksThatCollapse) {
     }
     EXPECT_GT(collapses, 0);
     EXPECT_GT(rolled_back, 0);
-    EXPECT_GT(is_governed ? barred + retired : retired, 0);
+    if (job.name == "population that is governed") EXPECT_GT(barred, 0);
+    if (job.name == "population that fails, validated now and then") EXPECT_GT(retired, 0);
   }
 }
 
