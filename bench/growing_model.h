@@ -1,9 +1,9 @@
 // What a step of networks that have grown costs, as a function of the seeds that stand in them.
 //
-// The model: time = the bare step + for every stack (the seeds of one blueprint in one slot) a start
+// The model: time = the bare step + for every stack (the seeds of one blueprint in one slot): s
 //                 + a (bytes that the seeds move) + b (products that they compute).
-// The three prices are fitted to steps with seeds of one kind each, so a step with seeds of all kinds is one
-// that the model was not fitted to: how far it is off there says what it is worth. Prices are never negative;
+// The three prices s, a and b are fitted to steps whose seeds are all of one kind. A step with seeds of all
+// kinds is not among them, so the error there shows what the model is worth. Prices are never negative;
 // they are found by least squares of relative errors, over every way to leave some of them out.
 #pragma once
 

@@ -241,7 +241,7 @@ std::string work_table(const std::vector<Way>& ways) {
 }
 
 std::string conversions_text(const std::vector<Way>& ways) {
-  std::string text = "conversions between layouts and reformatting kernels a step:";
+  std::string text = "conversions between layouts and reformatting kernels per step:";
   for (const Way& way : ways) text += fmt::format(" {} {};", way.name, way.num_conversions);
   text.back() = '\n';
   return text;

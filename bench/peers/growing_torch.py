@@ -6,7 +6,7 @@ of CIFAR-10's sizes that already lie on the device: one network after another; o
 and networks whose seeds are alike through torch.func.vmap together, where there are any. Seeds stand where
 bench/growing_bench.cpp has them.
 With --first-step each way begins with our own networks and images, and has to make our first step before it is timed.
-Prints one JSON line a case.
+Prints one JSON line per case.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-// Options that jobs and benchmarks have in common: one idea has one name, and the same other names, wherever
+// Options that jobs and benchmarks have in common: one idea has one name, and the same aliases, wherever
 // it is an option (docs/flags.md).
 #pragma once
 

@@ -45,9 +45,9 @@ struct SeedPlace {
 
 // What apply() changed.
 struct GrowthReport {
-  std::vector<SeedPlace> planted;  // optimiser state of these entries has to begin anew
+  std::vector<SeedPlace> planted;  // optimiser state of these entries has to be reset
   std::vector<SeedPlace> released;
-  std::vector<SeedPlace> gated;  // whose gate came into use: its optimiser state has to begin anew
+  std::vector<SeedPlace> gated;  // whose gate came into use: its optimiser state has to be reset
   bool new_signature = false;
 };
 

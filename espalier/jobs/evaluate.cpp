@@ -57,7 +57,7 @@ void check_controllers(const EvaluateConfig& options) {
   }
 }
 
-// played: what the first policy did; until it has played, those that follow it are none.
+// played: what the first policy did; before it has played, static and replay cannot be made.
 std::unique_ptr<train::Controller> controller_named(const std::string& name, const EvaluateConfig& options,
                                                     const grow::Population& population,
                                                     const train::Recording* played) {

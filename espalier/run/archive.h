@@ -1,4 +1,4 @@
-// What a job is, written down or read back by one and the same function: a trainer's visit_state(archive)
+// A job's state, written down or read back by one and the same function: a trainer's visit_state(archive)
 // names every tensor and value that a later step depends on, in a fixed order.
 //
 //   void visit_state(StateArchive& archive) {

@@ -1,4 +1,4 @@
-// What every host is told, and what it tells of its slots, whatever it computes.
+// What every host is given, and what it says of its slots, whatever it computes.
 #pragma once
 
 #include <cstdint>

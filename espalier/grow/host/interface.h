@@ -6,8 +6,8 @@
 // - At every slot that holds seeds a forward pass hands what is there to SlotGrowth::grow(), and goes on
 //   with what comes back. It reads nothing on the CPU's side, so that a step can be captured.
 // - Parameters and buffers stay where they are for the host's life.
-// - Every batch norm is HostContext::norm()'s: where several processes share a batch, running statistics are
-//   then the same in all of them, and nobody averages them.
+// - Every batch norm comes from HostContext::norm(): where several processes share a batch, running
+//   statistics are then the same in all of them and need no averaging.
 #pragma once
 
 #include <ATen/core/Tensor.h>

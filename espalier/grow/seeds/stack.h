@@ -1,5 +1,5 @@
-// The seeds of one blueprint in one slot: a stacked module with room for every lane, of which as many entries
-// are in use as the lanes need.
+// The seeds of one blueprint in one slot: a stacked module with room for every lane, in which as many
+// entries are in use as the lanes need.
 //
 // Kept true: storage is made once, for all lanes, and never moves; the capacity is one of 0, 1, 2, 4, ..., L
 // and reaches the last entry in use; a seed keeps its entry for life; an entry that is planted or released

@@ -19,7 +19,7 @@ ordered_json or_null(const std::optional<Value>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
-// Of an accuracy that was measured on so many samples.
+// Standard error of an accuracy measured on so many samples.
 double standard_error(double accuracy, int64_t num_samples) {
   return std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(num_samples));
 }

@@ -1,4 +1,5 @@
-// What a run tells of its networks apart from their values, so that they can be taken out of its checkpoints.
+// What a run records about its networks besides their values, so that they can be taken out of its
+// checkpoints.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

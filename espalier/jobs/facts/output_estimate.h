@@ -21,7 +21,7 @@ struct OutputShape {
   int64_t every = 1;  // lines are written in every so many of them (RunConfig::lane_lines)
   std::string_view unit = "epoch";
 };
-// "will write about 1.2 MiB of metrics and events a round, 43 MiB in all 36, and checkpoints; ..."
+// "will write about 1.2 MiB of metrics and events per round, 43 MiB in all 36, and checkpoints; ..."
 std::string output_text(const OutputShape& shape);
 
 }  // namespace espalier::jobs

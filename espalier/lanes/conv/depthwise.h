@@ -1,5 +1,5 @@
 // The passes of a stacked depthwise convolution on CUDA: a kernel of all lanes, and no choice, since cuDNN
-// would be launched once a lane for what one pass over memory does.
+// would be launched once per lane for what one pass over memory does.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 // x is copied into a raster with its padding, so that every tap reads without asking where the image ends;
 // the output gradient is read where it lies. See weight_tile.h for the loops.
 //
-// Keeps true:
+// Kept true:
 // - The bits depend on the lane's values and sizes and on the machine's vector unit alone, not on how many
 //   threads there are: every sum has one place and one order.
 // - Sums are taken in double over pieces of at most a few hundred pixels, so the error stays below torch's,

@@ -29,7 +29,7 @@ size_t chosen_field(const PopulationConfig& options, const std::vector<data::Fie
 // What the host of a job with this data is told.
 grow::HostFrame frame_for(const PopulationConfig& options, const data::FieldSpec& field, int64_t num_classes);
 
-// The host as the plan of memory knows it; none for one of a program's own, whose activations cannot be
+// The host as the plan of memory knows it; none for a program's own host, whose activations cannot be
 // foreseen.
 std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options,
                                                  const grow::HostFrame& frame);
@@ -53,8 +53,8 @@ inline int64_t samples_of_part(const PopulationConfig& options, int64_t num_vali
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
                                       at::ScalarType type, int64_t num_samples);
 
-// Refuses data of which no batch can be made. world: who shares every batch out, of which the options have
-// this rank's part.
+// Refuses data that no batch can be made of. world: the ranks that share every batch out, of which the
+// options have this rank's part.
 TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,
                               const data::ResidentDataset& dataset, ranks::World& world);
 // Its graphs share the memory of the training step's.

@@ -48,7 +48,7 @@ class PopulationTrainer {
                     OnFailure on_failure, const ReadingConfig& reading = {},
                     ranks::World& world = ranks::World::alone());
 
-  // All lanes begin anew; the epochs that follow see samples in an order of this round's own. Nothing is
+  // All lanes start over; the epochs that follow see samples in an order of this round's own. Nothing is
   // allocated.
   void begin_episode(int64_t round);
   // Network i begins as the i-th of these; before the first epoch.

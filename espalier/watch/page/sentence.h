@@ -1,4 +1,4 @@
-// Numbers and verdicts as the page's sentences say them.
+// How the page's sentences put numbers and verdicts.
 #pragma once
 
 #include <cstdint>
