@@ -1,4 +1,4 @@
-#include "espalier/lanes/conv/weight_cpu.h"
+#include "espalier/lanes/conv/cpu/weight.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 #if ESPALIER_WITH_CUDA
-#include "espalier/lanes/conv/depthwise.h"
+#include "espalier/lanes/conv/depthwise/passes.h"
 
 #include <ATen/ops/empty.h>
 
-#include "espalier/lanes/conv/depthwise_kernel.h"
+#include "espalier/lanes/conv/depthwise/kernel.h"
 #include "espalier/lanes/launch.h"
 
 namespace espalier::lanes {

@@ -7,7 +7,7 @@
 // along. blockIdx: vectors of channels, part of the columns, lane.
 #include <algorithm>
 
-#include "espalier/lanes/conv/depthwise_kernel.h"
+#include "espalier/lanes/conv/depthwise/kernel.h"
 #include "espalier/lanes/vector_access.cuh"
 
 namespace espalier::lanes {

@@ -1,5 +1,5 @@
 // Vectors are the compiler's own (vector_size), so one source serves every unit.
-#include "espalier/lanes/conv/weight_tile.h"
+#include "espalier/lanes/conv/cpu/weight_tile.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "espalier/lanes/conv/weight_cpu.h"
+#include "espalier/lanes/conv/cpu/weight.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "espalier/lanes/conv/weight_tile.h"
+#include "espalier/lanes/conv/cpu/weight_tile.h"
 
 namespace espalier::lanes {
 namespace {

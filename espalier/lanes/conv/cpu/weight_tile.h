@@ -1,4 +1,4 @@
-// The inner loops of the CPU's weight gradient (weight_cpu.h), compiled for several vector units and
+// The inner loops of the CPU's weight gradient (weight.h), compiled for several vector units and
 // chosen by what this machine has.
 //
 // A tile of the gradient is held in registers while it walks over pixels. For every pixel it reads filters of
