@@ -8,6 +8,7 @@
 #include "bench/rates.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/train/job_config.h"
 
 namespace espalier::bench {
@@ -41,9 +42,7 @@ struct GrowingBenchOptions {
       steps);
     v({.name = "validation", .help = "samples that are scored", .low = 1, .high = 49000}, validation);
     visit_precision(v, precision);
-    v({.name = "deterministic",
-       .help = "fixed convolutions instead of those that are measured to be fastest"},
-      deterministic);
+    v(deterministic_option(), deterministic);
     v({.name = "model",
        .help =
            "also time steps with seeds of one kind, fit what a step costs to them, and predict the one with "

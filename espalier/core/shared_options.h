@@ -21,6 +21,16 @@ inline OptionInfo device_option(std::string_view help) {
   return {.name = "device", .help = help, .placeholder = "DEVICE", .aliases = {{.name = "devices"}}};
 }
 
+inline OptionInfo force_option(std::string_view help = "overwrite the file where it exists") {
+  return {.name = "force", .help = help};
+}
+
+// Benchmarks fix their convolutions alone; jobs say what else it is to them.
+inline OptionInfo deterministic_option(
+    std::string_view help = "fixed convolutions instead of those that are measured to be fastest") {
+  return {.name = "deterministic", .help = help};
+}
+
 inline OptionInfo precision_option(std::string_view help) {
   return {.name = "precision",
           .help = help,

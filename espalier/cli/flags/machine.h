@@ -56,9 +56,8 @@ void visit_machine(Visitor&& visitor, train::JobConfig& job) {
      .high = 4096},
     job.threads);
   v({.name = "graphs", .help = "on a GPU, capture steps once and replay them"}, job.graphs);
-  v({.name = "deterministic",
-     .help =
-         "the same bits in every run on one machine with one number of threads; nothing is chosen by timing"},
+  v(deterministic_option(
+        "the same bits in every run on one machine with one number of threads; nothing is chosen by timing"),
     job.deterministic);
   v({.name = "convolutions",
      .help = "convolutions.json of an earlier run: use the algorithms that were chosen there",
