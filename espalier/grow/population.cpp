@@ -161,7 +161,7 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
       here.holders.host[place] = occupant.blueprint == kNoBlueprint ? -1 : lane;
       if (occupant.blueprint == kNoBlueprint) continue;
       SeedStack& stack = stack_of(slot, occupant.blueprint);
-      if (stack.set_state(lane, state) == SeedStack::Gate::kOpened)
+      if (stack.set_state(lane, state) == SeedStack::GateChange::kOpened)
         report.gated.push_back({stack.name(), lane, slot, stack.entry_of(lane)});
     }
     here.end_changes(room_);

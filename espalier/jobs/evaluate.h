@@ -60,7 +60,7 @@ struct EvaluateEvents {
   std::function<void()> batch_done;
   std::function<void(const EvaluatedEpisode&)> episode_done;
   // After every event of the episode, and of its controller if this was its last episode.
-  std::function<void()> episode_settled;
+  std::function<void()> episode_saved;
   // After its last episode. first: of the first controller, which may be the same.
   std::function<void(const ControllerScores& scores, const ControllerScores& first)> controller_done;
   // Before that: what the n-th controller, from 0, did in all of them.

@@ -42,7 +42,7 @@ ordered_json environment(const train::LinetConfig& options, const data::Resident
           {"deterministic", options.deterministic},
           {"graphs", trainer.step().graphs().is_capturing()},
           {"memory_format", dataset.format == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous"},
-          {"validation_batch", train::of_rank(options, world).batch},
+          {"validation_batch", train::options_of_rank(options, world).batch},
           {"streams", trainer.stream_names()},
           {"widths", shape.widths},
           {"steps_per_epoch", trainer.steps_per_epoch()},
@@ -157,7 +157,7 @@ void load_best(const std::string& path, train::LinetTrainer& trainer) {
 
 LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::World& world) {
   const train::LinetConfig options = train::placed(train::checked_options(job.linet), world);
-  const train::LinetConfig of_rank = train::of_rank(options, world);
+  const train::LinetConfig own_part = train::options_of_rank(options, world);
   const LinetEvents events = world.leads() ? told : LinetEvents{};
   run::Run run(job.run, "linet", job.recorded, events.run, world);
   const DeviceName name = choose_device(options.device);
@@ -166,7 +166,7 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::W
   const auto dataset =
       data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
   train::MemoryPlan plan =
-      train::with_budget(train::linet_parts({.options = of_rank,
+      train::with_budget(train::linet_parts({.options = own_part,
                                              .fields = train::specs_of(dataset->train),
                                              .num_classes = dataset->num_classes(),
                                              .data = {dataset->bytes(), dataset->residency},

@@ -188,7 +188,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   const bool has_grown = any_seeds(first_ones) || (!job.from.empty() && run.is_resumed());
   if (has_grown && !needs.growth) needs.growth.emplace();
   const std::vector<train::DeviceStart> starts =
-      train::check_devices(train::of_rank(own, lane_world), shards, needs);
+      train::check_devices(train::options_of_rank(own, lane_world), shards, needs);
   const data::ResidentDataset& dataset = *starts.front().dataset;
   check_can_decide(dataset, options.controller);
   const bool is_validated = dataset.validation.num_samples() > 0;

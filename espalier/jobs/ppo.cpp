@@ -118,7 +118,7 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
   const JobScope scope(options.population, train::torch_devices_of(options));
 
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
-  train::check_devices(train::of_rank(options.population, world), shards,
+  train::check_devices(train::options_of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   check_can_decide(*dataset, options.controller);

@@ -17,8 +17,7 @@ constexpr int kVersion = 4;  // for manifest and state
 }  // namespace
 
 nlohmann::ordered_json manifest_head(const std::string& job) {
-  return {
-      {"format", kFormat}, {"version", kVersion}, {"job", job}, {"saved", utc_now("%Y-%m-%dT%H:%M:%SZ")}};
+  return {{"format", kFormat}, {"version", kVersion}, {"job", job}, {"saved", utc_now("%Y-%m-%dT%H:%M:%SZ")}};
 }
 
 void check_manifest_head(const nlohmann::ordered_json& manifest, const std::string& where) {

@@ -50,8 +50,8 @@ class SeedStack {
   void release(int64_t lane);
 
   // What the lane's state says about its seed. Everything reaches the device with the table's next upload.
-  enum class Gate { kAsBefore, kOpened };  // opened: the seed now blends with GATE, and did not before
-  Gate set_state(int64_t lane, const SlotState& state);
+  enum class GateChange { kNone, kOpened };  // opened: the seed now blends with GATE, and did not before
+  GateChange set_state(int64_t lane, const SlotState& state);
   // After a round of changes: fits the capacity, and notes whether there are gates.
   enum class Room { kNeeded, kKept };  // kept: neither the capacity nor gates are given up
   void end_changes(Room room);

@@ -9,8 +9,8 @@
 #include "espalier/core/text/utf8.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/run/earlier.h"
+#include "espalier/train/control/learned_terms.h"
 #include "espalier/train/control/policy_file.h"
-#include "espalier/train/control/policy_terms_of.h"
 
 namespace espalier::jobs {
 namespace {

@@ -1,4 +1,4 @@
-#include "espalier/train/control/policy_terms_of.h"
+#include "espalier/train/control/learned_terms.h"
 
 namespace espalier::train {
 
