@@ -24,7 +24,6 @@
 #include "espalier/jobs/ppo.h"
 #include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/scope.h"
-#include "espalier/lanes/conv/choice.h"
 #include "espalier/run/archive.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/files/checkpoint_folder.h"
@@ -440,7 +439,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   state.files = files;
   run.begin({.environment = environment(options, shards, world),
              .dataset = dataset_facts(*dataset),
-             .choices = {lanes::conv_choices, lanes::set_conv_choices},
+             .choices = convolution_choices(),
              .curves = run::Run::Curves::kNone},
             [&](run::StateArchive& archive) {
               state.visit_state(archive);
@@ -482,8 +481,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     evaluate(options, std::move(shards), written, state, world);
     run.save_last();
   });
-  if (!dataset->device.is_cpu())
-    run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+  if (!dataset->device.is_cpu()) write_convolutions(run);
   EvaluateResult result{.scores = state.scores, .seconds = run.seconds(), .run_dir = run.path()};
   run.write_metrics({{"kind", name_of(run::LineKind::kResult)},
                      {"episodes", options.episodes},

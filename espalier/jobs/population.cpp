@@ -18,7 +18,6 @@
 #include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/saved/networks.h"
 #include "espalier/jobs/scope.h"
-#include "espalier/lanes/conv/choice.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/files/metric_keys.h"
 #include "espalier/train/control/recorded.h"
@@ -202,10 +201,8 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   nlohmann::ordered_json facts = environment(options, starts, environments, world);
   add_network_facts(facts, described_network(options, dataset, run.path().string()),
                     environments.population(0));
-  run.begin({std::move(facts),
-             dataset_facts(dataset),
-             [&] { return batch_pictures(first.step().batch()); },
-             {lanes::conv_choices, lanes::set_conv_choices}},
+  run.begin({std::move(facts), dataset_facts(dataset), [&] { return batch_pictures(first.step().batch()); },
+             convolution_choices()},
             [&](run::StateArchive& archive) {
               environments.visit_state(archive);
               decider.visit_state(archive);
@@ -239,8 +236,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
       if (events.formats_compared) events.formats_compared(compared);
     }
     // After every epoch: what grows brings convolutions of its own.
-    if (!dataset.device.is_cpu())
-      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+    if (!dataset.device.is_cpu()) write_convolutions(run);
     if (environments.num_retired() == options.lanes)
       fail(
           "in epoch {} the loss of every lane was not finite, though the learning rate of each was halved {} "
