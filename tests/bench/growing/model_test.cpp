@@ -1,4 +1,4 @@
-#include "bench/growing_model.h"
+#include "bench/growing/model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/scaling_plot.h"
+#include "bench/scaling/plot.h"
 
 #include <fmt/format.h>
 

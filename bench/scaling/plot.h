@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/scaling_fit.h"
+#include "bench/scaling/fit.h"
 
 namespace espalier::bench {
 

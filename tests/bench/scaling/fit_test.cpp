@@ -1,10 +1,10 @@
-#include "bench/scaling_fit.h"
+#include "bench/scaling/fit.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "bench/scaling_plot.h"
+#include "bench/scaling/plot.h"
 #include "espalier/core/error.h"
 
 namespace espalier::bench {

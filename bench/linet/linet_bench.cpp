@@ -1,4 +1,4 @@
-#include "bench/linet_bench.h"
+#include "bench/linet/linet_bench.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "bench/plain_linet.h"
+#include "bench/linet/plain.h"
 #include "bench/scratch_folder.h"
 #include "espalier/core/error.h"
 #include "espalier/data/resident.h"

@@ -1,4 +1,4 @@
-#include "bench/growing_bench.h"
+#include "bench/growing/growing_bench.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "bench/first_step.h"
-#include "bench/growing_model.h"
+#include "bench/growing/model.h"
 #include "bench/host_floor.h"
 #include "bench/random_images.h"
 #include "bench/scratch_folder.h"

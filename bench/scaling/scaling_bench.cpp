@@ -1,4 +1,4 @@
-#include "bench/scaling_bench.h"
+#include "bench/scaling/scaling_bench.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "bench/random_images.h"
 #include "bench/rates.h"
 #include "bench/results.h"
-#include "bench/scaling_plot.h"
+#include "bench/scaling/plot.h"
 #include "espalier/core/error.h"
 #include "espalier/core/files/atomic.h"
 #include "espalier/core/machine/interrupt.h"

@@ -1,4 +1,4 @@
-#include "bench/scaling_fit.h"
+#include "bench/scaling/fit.h"
 
 #include <algorithm>
 #include <cmath>

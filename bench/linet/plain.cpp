@@ -1,4 +1,4 @@
-#include "bench/plain_linet.h"
+#include "bench/linet/plain.h"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/batch_norm.h>
