@@ -58,7 +58,7 @@ void check_controllers(const EvaluateConfig& options) {
 
 // played: what the first policy did; before it has played, static and replay cannot be made.
 std::unique_ptr<train::Controller> controller_named(const std::string& name, const EvaluateConfig& options,
-                                                    const grow::Population& population,
+                                                    const grow::NetworkStack& population,
                                                     const train::Recording* played) {
   return NamedController(name, kEvaluateFlags)
       .make(options, population,

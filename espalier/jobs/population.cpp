@@ -116,7 +116,7 @@ struct Decider {
   train::PolicyController* policy;  // none, where another decides
   train::ReplayController* replay;  // the same
 
-  Decider(const train::PopulationConfig& options, const grow::Population& population) {
+  Decider(const train::PopulationConfig& options, const grow::NetworkStack& population) {
     const NamedController named(options.controller, kPopulationFlags);
     controller = named.make(named.environments(options), population);
     policy = dynamic_cast<train::PolicyController*>(controller.get());

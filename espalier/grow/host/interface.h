@@ -1,5 +1,5 @@
-// The network that every lane begins as, and what a population asks of it. CnnHost (cnn.h) is one; a program
-// may bring its own (examples/own_host.cpp) and give it a name (registry.h).
+// The network that every lane begins as, and what a stack of networks asks of it. CnnHost (cnn.h) is one; a
+// program may bring its own (examples/own_host.cpp) and give it a name (registry.h).
 //
 // Kept true by every host:
 // - Lanes never mix, and a lane at birth depends on (seed, lane's number in the job, parameter) alone.

@@ -34,7 +34,7 @@ int64_t num_seeds(const train::EpochRecord& epoch) {
 
 }  // namespace
 
-EpochLines::EpochLines(const grow::Population& population) : blueprints_(population.blueprints().names()) {
+EpochLines::EpochLines(const grow::NetworkStack& population) : blueprints_(population.blueprints().names()) {
   for (const grow::SlotSpec& slot : population.slots()) slots_.push_back(slot.name);
 }
 

@@ -6,7 +6,7 @@
 
 #include "espalier/data/resident.h"
 #include "espalier/grow/description.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/population/config.h"
 
 namespace espalier::jobs {
@@ -22,6 +22,6 @@ grow::NetworkDescription described_network(const train::PopulationConfig& option
 
 // Adds the three facts.
 void add_network_facts(nlohmann::ordered_json& environment, const grow::NetworkDescription& network,
-                       const grow::Population& population);
+                       const grow::NetworkStack& population);
 
 }  // namespace espalier::jobs

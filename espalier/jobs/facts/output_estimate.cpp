@@ -16,7 +16,7 @@ constexpr int64_t kWorthAHint = int64_t{64} << 20;
 
 }  // namespace
 
-int64_t lane_line_bytes(const EpochLines& lines, const grow::Population& population, int64_t seeds) {
+int64_t lane_line_bytes(const EpochLines& lines, const grow::NetworkStack& population, int64_t seeds) {
   constexpr double kLongNumber = 1.0 / 3;  // as many digits as most have
   train::EpochRecord epoch{.epoch = 10};
   train::LaneRecord lane{.lane = 10};

@@ -51,7 +51,7 @@ class NamedController {
   // Ready to decide; refuses environments that a policy or a recording does not fit. played: what static or
   // replay alone follow; without it they cannot be made yet, and nothing comes back.
   std::unique_ptr<train::Controller> make(const train::EnvironmentConfig& options,
-                                          const grow::Population& population,
+                                          const grow::NetworkStack& population,
                                           policy::ActingMode mode = policy::ActingMode::kSampling,
                                           const train::Recording* played = nullptr) const;
 

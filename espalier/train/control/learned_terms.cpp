@@ -2,7 +2,7 @@
 
 namespace espalier::train {
 
-PolicyTerms terms_of(const EnvironmentConfig& options, const grow::Population& population) {
+PolicyTerms terms_of(const EnvironmentConfig& options, const grow::NetworkStack& population) {
   const PopulationConfig& networks = options.population;
   const std::vector<bool> enabled = growth_limits(options, space_of(population)).enabled_slots;
   std::vector<std::string> slots, planted;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "espalier/core/machine/device_name.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/control/policy_controller.h"
 #include "espalier/train/population/config.h"
@@ -83,7 +83,7 @@ struct GrowthSpace {
 GrowthSpace space_of(const grow::HostMaker& host, const grow::HostFrame& frame,
                      const grow::BlueprintRegistry& blueprints);
 GrowthSpace space_of(const ShardSetup& setup);
-GrowthSpace space_of(const grow::Population& population);
+GrowthSpace space_of(const grow::NetworkStack& population);
 
 // The slots and the most seeds; a slot that the host does not have is refused with the list.
 GrowthLimits growth_limits(const EnvironmentConfig& options, const GrowthSpace& space);
@@ -96,6 +96,6 @@ ReadingConfig reading_config(const EnvironmentConfig& options, double gamma = Po
 
 // none, random or heuristic, within the same slots and number of seeds as the policy.
 std::unique_ptr<Controller> rule_controller(const std::string& name, const EnvironmentConfig& options,
-                                            const grow::Population& population);
+                                            const grow::NetworkStack& population);
 
 }  // namespace espalier::train

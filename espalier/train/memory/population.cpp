@@ -183,7 +183,7 @@ class PopulationWalk {
   }
 
   int64_t table_bytes() const {
-    return grow::Population::table_bytes(lanes_, std::ssize(slots_), needs_.blueprints.size());
+    return grow::NetworkStack::table_bytes(lanes_, std::ssize(slots_), needs_.blueprints.size());
   }
   int64_t sums_bytes() const {
     const int64_t slots = std::ssize(slots_);

@@ -11,7 +11,7 @@
 #include "espalier/core/machine/device_name.h"
 #include "espalier/data/iterator.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/population/config.h"
 #include "espalier/train/step/step.h"
@@ -60,7 +60,7 @@ TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_p
 // Its graphs share the memory of the training step's.
 TrainStepOptions evaluation_options(const TrainStep& step);
 
-grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population);
+grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::NetworkStack& population);
 
 // All blueprints but noop, which nothing is learned from, take part, in the order of their preferences.
 std::unique_ptr<Controller> controller_for(const PopulationConfig& options,

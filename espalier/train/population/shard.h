@@ -18,7 +18,7 @@
 #include "espalier/core/progress.h"
 #include "espalier/data/iterator.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/ranks/world.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/population/config.h"
@@ -129,7 +129,7 @@ class Shard {
   // Samples of every lane that are scored at a time: the split shared out evenly (scored_batch()).
   int64_t validation_batch() const { return validate_.plan().options().batch_size_per_env; }
   int64_t batches_per_pass() const { return train_.length() / setup_.batch_world->size(); }
-  grow::Population& population() { return population_; }
+  grow::NetworkStack& population() { return population_; }
   grow::Lifecycle& lifecycle() { return lifecycle_; }
   TrainStep& step() { return step_; }
   StepTiming& timing() { return timing_; }
@@ -164,7 +164,7 @@ class Shard {
   data::GatherIterator train_;
   data::GatherIterator validate_;
   data::GatherIterator test_;
-  grow::Population population_;
+  grow::NetworkStack population_;
   grow::Lifecycle lifecycle_;
   TrainStep step_;
   Evaluation validation_;

@@ -75,7 +75,7 @@ class PopulationTrainer {
   int64_t num_retired() const;  // in the whole job: asks all ranks
   ranks::World& world() const { return world_; }
   Shard& shard(size_t index) { return *shards_[index]; }
-  grow::Population& population(size_t index) const { return shards_[index]->population(); }
+  grow::NetworkStack& population(size_t index) const { return shards_[index]->population(); }
   const EpisodeReturns& returns() const { return returns_; }  // in the episode so far
   const std::vector<std::string>& reward_terms() const { return reading_->term_names(); }
 

@@ -1,4 +1,4 @@
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ int64_t state_bytes(int64_t lanes, int64_t slots) {
 }  // namespace
 
 // The stacks of one slot, and what is said about each lane's seed there.
-struct Population::Slot {
+struct NetworkStack::Slot {
   Slot(int64_t lanes, int32_t num_blueprints, at::Tensor amplitudes, DeviceTable& table)
       : amplitude(std::move(amplitudes)),
         blend_operator(table.add<uint8_t>(lanes)),
@@ -79,8 +79,8 @@ struct Population::Slot {
   }
 };
 
-Population::Population(const HostMaker& host, const HostFrame& frame, const BlueprintRegistry& blueprints,
-                       at::Device device, at::ScalarType compute)
+NetworkStack::NetworkStack(const HostMaker& host, const HostFrame& frame, const BlueprintRegistry& blueprints,
+                           at::Device device, at::ScalarType compute)
     : blueprints_(blueprints),
       tensor_options_(at::TensorOptions(device).dtype(compute == at::kDouble ? at::kDouble : at::kFloat)),
       compute_(compute),
@@ -95,18 +95,18 @@ Population::Population(const HostMaker& host, const HostFrame& frame, const Blue
   applied_.resize(static_cast<size_t>(num_lanes() * num_slots()));
 }
 
-Population::Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
-                       at::ScalarType compute)
-    : Population(cnn_host(options), options.frame(), blueprints, device, compute) {}
+NetworkStack::NetworkStack(const CnnHostOptions& options, const BlueprintRegistry& blueprints,
+                           at::Device device, at::ScalarType compute)
+    : NetworkStack(cnn_host(options), options.frame(), blueprints, device, compute) {}
 
-Population::~Population() = default;
+NetworkStack::~NetworkStack() = default;
 
-int64_t Population::table_bytes(int64_t lanes, int64_t slots, int32_t num_blueprints) {
+int64_t NetworkStack::table_bytes(int64_t lanes, int64_t slots, int32_t num_blueprints) {
   return DeviceTable::bytes_of<uint8_t>(state_bytes(lanes, slots)) +
          slots * (slot_bytes(lanes) + num_blueprints * SeedStack::table_bytes(lanes));
 }
 
-SeedStack& Population::stack_of(int64_t slot, int32_t blueprint) {
+SeedStack& NetworkStack::stack_of(int64_t slot, int32_t blueprint) {
   auto& stack = slots_[static_cast<size_t>(slot)]->stacks[static_cast<size_t>(blueprint)];
   if (!stack) {
     const SlotSpec& spec = slots()[static_cast<size_t>(slot)];
@@ -123,7 +123,7 @@ SeedStack& Population::stack_of(int64_t slot, int32_t blueprint) {
   return *stack;
 }
 
-GrowthReport Population::apply(std::span<const SlotState> states) {
+GrowthReport NetworkStack::apply(std::span<const SlotState> states) {
   if (std::ssize(states) != num_lanes() * num_slots())
     fail_usage("states: want {} lanes x {} slots, got {}", num_lanes(), num_slots(), states.size());
   for (const SlotState& state : states)
@@ -174,39 +174,39 @@ GrowthReport Population::apply(std::span<const SlotState> states) {
   return report;
 }
 
-void Population::move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch) {
+void NetworkStack::move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch) {
   move_amplitudes_(amplitudes_, states_.device, batch, batches_per_epoch);
 }
 
-GrowthReport Population::reset(uint64_t seed) {
+GrowthReport NetworkStack::reset(uint64_t seed) {
   const GrowthReport report =
       apply(std::vector<SlotState>(static_cast<size_t>(num_lanes() * num_slots()), SlotState{}));
   host_->initialise(seed);
   return report;
 }
 
-at::Tensor Population::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask,
-                               const lanes::SumOverAll& sum_over_all) {
+at::Tensor NetworkStack::forward(const at::Tensor& x, lanes::Mode mode, const at::Tensor& mask,
+                                 const lanes::SumOverAll& sum_over_all) {
   mode_ = mode;
   return host_->forward(x, {.mode = mode, .mask = mask, .growth = this, .sum_over_all = sum_over_all});
 }
 
-HostBranches Population::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots) {
+HostBranches NetworkStack::forward_without_each(const at::Tensor& x, std::span<const int64_t> slots) {
   mode_ = lanes::Mode::kEvaluate;
   return host_->forward_without_each(x, slots, {.mode = mode_, .growth = this});
 }
 
-bool Population::holds(int64_t slot) const {
+bool NetworkStack::holds(int64_t slot) const {
   bool any = false;
   slots_[static_cast<size_t>(slot)]->each_used([&](const SeedStack&) { any = true; });
   return any;
 }
 
-at::Tensor Population::holders(int64_t slot) const {
+at::Tensor NetworkStack::holders(int64_t slot) const {
   return slots_[static_cast<size_t>(slot)]->holders.device;
 }
 
-at::Tensor Population::grow(int64_t slot, at::Tensor h) {
+at::Tensor NetworkStack::grow(int64_t slot, at::Tensor h) {
   const Slot& here = *slots_[static_cast<size_t>(slot)];
   std::vector<BlendTable> tables;
   here.each_used([&](const SeedStack& stack) {
@@ -236,7 +236,7 @@ at::Tensor Population::grow(int64_t slot, at::Tensor h) {
   return lane_blend(std::move(selected.through), grown);
 }
 
-std::string Population::signature() const {
+std::string NetworkStack::signature() const {
   std::vector<std::string> parts;
   for (const auto& slot : slots_)
     slot->each_used([&](const SeedStack& stack) {
@@ -246,7 +246,7 @@ std::string Population::signature() const {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::vector<ParameterGroup> Population::groups() {
+std::vector<ParameterGroup> NetworkStack::groups() {
   std::vector<ParameterGroup> groups;
   groups.push_back({.name = "host", .parameters = host_->parameters()});
   for (int64_t slot = 0; slot < num_slots(); ++slot)
@@ -261,20 +261,20 @@ std::vector<ParameterGroup> Population::groups() {
   return groups;
 }
 
-std::vector<lanes::LaneParameter*> Population::parameters() {
+std::vector<lanes::LaneParameter*> NetworkStack::parameters() {
   std::vector<lanes::LaneParameter*> parameters;
   for (const ParameterGroup& group : groups())
     for (const lanes::NamedParameter& named : group.parameters) parameters.push_back(named.parameter);
   return parameters;
 }
 
-std::vector<at::Tensor> Population::buffers() const {
+std::vector<at::Tensor> NetworkStack::buffers() const {
   std::vector<at::Tensor> buffers;
   for (const Host::Buffer& buffer : host_->buffers()) buffers.push_back(buffer.tensor);
   return buffers;
 }
 
-std::vector<NamedTensor> Population::lane_values(int64_t lane) {
+std::vector<NamedTensor> NetworkStack::lane_values(int64_t lane) {
   if (lane < 0 || lane >= num_lanes()) fail_usage("lane: want 0 to {}, got {}", num_lanes() - 1, lane);
   std::vector<NamedTensor> values;
   for (const lanes::NamedParameter& named : host_->parameters())
@@ -291,12 +291,12 @@ std::vector<NamedTensor> Population::lane_values(int64_t lane) {
   return values;
 }
 
-void Population::refresh() {
+void NetworkStack::refresh() {
   for (const lanes::NamedParameter& named : host_->parameters()) named.parameter->refresh();
   for (const auto& slot : slots_) slot->each_used([](SeedStack& stack) { stack.refresh(); });
 }
 
-int64_t Population::num_parameters(int64_t lane) {
+int64_t NetworkStack::num_parameters(int64_t lane) {
   int64_t count = host_->num_parameters();
   for (const auto& slot : slots_)
     slot->each_used([&](SeedStack& stack) {

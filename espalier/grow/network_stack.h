@@ -1,4 +1,4 @@
-// The networks of all lanes: the host, and the seeds that grow in its slots.
+// A stack of networks, one per lane: their hosts, and the seeds that grow in the slots.
 //
 // Kept true:
 // - A forward pass reads nothing on the host's side but the signature's facts (which stacks there are, their
@@ -25,7 +25,7 @@
 
 namespace espalier::grow {
 
-// Parameters that are updated together. Groups of one name stay the same objects for a population's life.
+// Parameters that are updated together. Groups of one name stay the same objects for a stack's life.
 struct ParameterGroup {
   std::string name;                               // "host", "r0c1.conv_light", "r0c1.conv_light.gate"
   int64_t slot = -1;                              // action index; -1: the host
@@ -51,14 +51,14 @@ struct GrowthReport {
   bool new_signature = false;
 };
 
-class Population final : private SlotGrowth {
+class NetworkStack final : private SlotGrowth {
  public:
   // Masters are f32, or f64 where that is computed in. The registry is copied.
-  Population(const HostMaker& host, const HostFrame& frame, const BlueprintRegistry& blueprints,
-             at::Device device, at::ScalarType compute);
-  Population(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
-             at::ScalarType compute);
-  ~Population() override;
+  NetworkStack(const HostMaker& host, const HostFrame& frame, const BlueprintRegistry& blueprints,
+               at::Device device, at::ScalarType compute);
+  NetworkStack(const CnnHostOptions& options, const BlueprintRegistry& blueprints, at::Device device,
+               at::ScalarType compute);
+  ~NetworkStack() override;
 
   // What the tables take that are uploaded between epochs.
   static int64_t table_bytes(int64_t lanes, int64_t slots, int32_t num_blueprints);

@@ -2,7 +2,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include "tests/grow/grown_population.h"
+#include "tests/grow/grown_stack.h"
 #include "tests/support/cuda.h"
 
 namespace espalier::grow {
@@ -47,7 +47,7 @@ struct OnDevice {
     return logits.detach();
   }
 
-  Population population;
+  NetworkStack population;
   States states;
   at::Tensor x;
 };
@@ -63,13 +63,13 @@ void expect_equal(OnDevice& got, const at::Tensor& logits, OnDevice& want) {
   }
 }
 
-TEST(PopulationCuda, EqualsTheCpu) {
+TEST(NetworkStackCuda, EqualsTheCpu) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   OnDevice cpu(at::kCPU), gpu(at::Device(at::kCUDA, 0));
   expect_equal(gpu, gpu.step(), cpu);
 }
 
-TEST(PopulationCuda, IsCapturedAsAWholeAndReplayedWithOtherSeedsOfTheSameSignature) {
+TEST(NetworkStackCuda, IsCapturedAsAWholeAndReplayedWithOtherSeedsOfTheSameSignature) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   OnDevice cpu(at::kCPU), gpu(at::Device(at::kCUDA, 0));
   const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());

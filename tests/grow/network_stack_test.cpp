@@ -1,8 +1,8 @@
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 
 #include "espalier/core/error.h"
 #include "espalier/grow/blend/gate.h"
-#include "tests/grow/grown_population.h"
+#include "tests/grow/grown_stack.h"
 #include "tests/support/message.h"
 
 namespace espalier::grow {
@@ -40,7 +40,7 @@ struct Grown {
         states(lanes, population.num_slots()) {}
   GrowthReport apply() { return population.apply(states.all); }
 
-  Population population;
+  NetworkStack population;
   States states;
 };
 
@@ -61,7 +61,7 @@ void grow_everything(States& states) {
   states.at(4, kR1c0) = seed_in(SeedStage::kBlending, kConvSmall, 0);
 }
 
-TEST(Population, EqualsPlainTorchWithSeedsInEveryStage) {
+TEST(NetworkStack, EqualsPlainTorchWithSeedsInEveryStage) {
   for (const auto format : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous}) {
     CnnHostOptions options = two_blocks(5);
     options.memory_format = format;
@@ -112,7 +112,7 @@ void expect_bare_host(Grown& grown, const std::vector<int64_t>& lanes) {
   }
 }
 
-TEST(Population, DoesNotFeelSeedsInTraining) {
+TEST(NetworkStack, DoesNotFeelSeedsInTraining) {
   Grown grown(3);
   for (int64_t lane = 0; lane < 3; ++lane) {
     grown.states.at(lane, kR0c0) = seed_in(SeedStage::kTraining, kConvLight);
@@ -128,7 +128,7 @@ TEST(Population, DoesNotFeelSeedsInTraining) {
     }
 }
 
-TEST(Population, DoesNotFeelASeedInTrainingThatIsNotFinite) {
+TEST(NetworkStack, DoesNotFeelASeedInTrainingThatIsNotFinite) {
   Grown grown(2);
   grown.states.at(1, kR0c0) = seed_in(SeedStage::kTraining, kConvLight);
   grown.apply();
@@ -137,7 +137,7 @@ TEST(Population, DoesNotFeelASeedInTrainingThatIsNotFinite) {
   expect_bare_host(grown, {0, 1});
 }
 
-TEST(Population, TakesAmplitudeZeroBySelection) {
+TEST(NetworkStack, TakesAmplitudeZeroBySelection) {
   Grown grown(2);
   for (const auto chosen : {BlendOperator::kAdd, BlendOperator::kMultiply, BlendOperator::kGate}) {
     grown.states.at(1, kR0c0) = seed_in(SeedStage::kBlending, kConvLight, 0, chosen);
@@ -151,7 +151,7 @@ TEST(Population, TakesAmplitudeZeroBySelection) {
   }
 }
 
-TEST(Population, IsTheSameWithAFreshSeedOfAnyKindAtAnyAmplitude) {
+TEST(NetworkStack, IsTheSameWithAFreshSeedOfAnyKindAtAnyAmplitude) {
   using enum BlendOperator;
   for (int32_t kind = kNoop; kind <= kConvHeavy; ++kind)
     for (const BlendOperator blend_operator : {kAdd, kMultiply, kGate})
@@ -180,7 +180,7 @@ TEST(Population, IsTheSameWithAFreshSeedOfAnyKindAtAnyAmplitude) {
       }
 }
 
-TEST(Population, PassesLanesWithoutASeedUntouched) {
+TEST(NetworkStack, PassesLanesWithoutASeedUntouched) {
   Grown grown(4);
   grown.states.at(1, kR0c0) = seed_in(SeedStage::kHolding, kConvLight, 0.8f);
   grown.states.at(3, kR0c0) = seed_in(SeedStage::kHolding, kAttention, 0.8f, BlendOperator::kMultiply);
@@ -190,7 +190,7 @@ TEST(Population, PassesLanesWithoutASeedUntouched) {
   expect_bare_host(grown, {0, 2});
 }
 
-TEST(Population, GivesALaneTheBitsItHasAlone) {
+TEST(NetworkStack, GivesALaneTheBitsItHasAlone) {
   Grown many(5);
   grow_everything(many.states);
   many.apply();
@@ -214,7 +214,7 @@ TEST(Population, GivesALaneTheBitsItHasAlone) {
   }
 }
 
-TEST(Population, KeepsANaNOfOneLaneFromTheOthers) {
+TEST(NetworkStack, KeepsANaNOfOneLaneFromTheOthers) {
   Grown grown(5), same(5);
   for (Grown* each : {&grown, &same}) {
     grow_everything(each->states);
@@ -248,7 +248,7 @@ at::Tensor logits_with_silenced(int64_t slot, const at::Tensor& x) {
   return grown.population.forward(x, lanes::Mode::kEvaluate).detach();
 }
 
-TEST(Population, LeavesOutSlotAfterSlotBesideTheWhole) {
+TEST(NetworkStack, LeavesOutSlotAfterSlotBesideTheWhole) {
   Grown grown(3);
   seed_everywhere(grown, -1);
   const at::Tensor x = images_for(grown.population, 4, at::kFloat);
@@ -285,7 +285,7 @@ TEST(Population, LeavesOutSlotAfterSlotBesideTheWhole) {
   expect_same_bits(got.without[0].detach(), got.whole.detach(), "bare");
 }
 
-TEST(Population, LearnsUnderAUsersBlueprint) {
+TEST(NetworkStack, LearnsUnderAUsersBlueprint) {
   // Twice its input, with a factor of its own.
   class Twice final : public SeedModule {
    public:
@@ -308,7 +308,7 @@ TEST(Population, LearnsUnderAUsersBlueprint) {
   const int32_t liar = registry.add({.name = "liar",
                                      .num_parameters = [](const SeedShape&) { return int64_t{9}; },
                                      .make = registry.at(twice).make});
-  Population population(two_blocks(2), registry, at::kCPU, at::kFloat);
+  NetworkStack population(two_blocks(2), registry, at::kCPU, at::kFloat);
   States states(2, 3);
   states.at(1, kR1c0) = seed_in(SeedStage::kTraining, twice);
   population.apply(states.all);
@@ -319,7 +319,7 @@ TEST(Population, LearnsUnderAUsersBlueprint) {
   EXPECT_ERROR(population.apply(states.all), UsageError, "'liar'", "9 parameters", "got 1");
 }
 
-TEST(Population, RefusesABlueprintThatWritesToItsInput) {
+TEST(NetworkStack, RefusesABlueprintThatWritesToItsInput) {
   class InPlace final : public SeedModule {
    public:
     at::Tensor forward(const at::Tensor& x, lanes::Mode /*mode*/) override { return x.detach().mul_(2); }
@@ -331,7 +331,7 @@ TEST(Population, RefusesABlueprintThatWritesToItsInput) {
       {.name = "in_place",
        .num_parameters = [](const SeedShape&) { return int64_t{0}; },
        .make = [](const SeedBuild&) -> std::unique_ptr<SeedModule> { return std::make_unique<InPlace>(); }});
-  Population population(two_blocks(2), registry, at::kCPU, at::kFloat);
+  NetworkStack population(two_blocks(2), registry, at::kCPU, at::kFloat);
   States states(2, 3);
   states.at(1, kR1c0) = seed_in(SeedStage::kTraining, in_place);
   population.apply(states.all);

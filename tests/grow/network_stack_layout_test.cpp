@@ -1,6 +1,6 @@
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/lanes/optim/optimizer.h"
-#include "tests/grow/grown_population.h"
+#include "tests/grow/grown_stack.h"
 
 namespace espalier::grow {
 namespace {
@@ -55,7 +55,7 @@ class PopulationLayoutTest : public ::testing::Test {
     for (const auto& optimizer : optimizers_) optimizer->step();
   }
 
-  Population population_;
+  NetworkStack population_;
   std::vector<std::unique_ptr<lanes::LaneSGD>> optimizers_;
 };
 

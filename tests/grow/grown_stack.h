@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/lanes/optim/gradients.h"
 #include "tests/grow/plain_network.h"
 #include "tests/lanes/compare.h"
@@ -46,7 +46,7 @@ struct States {
   std::vector<SlotState> all;
 };
 
-inline at::Tensor images_for(Population& population, int64_t batch, at::ScalarType type,
+inline at::Tensor images_for(NetworkStack& population, int64_t batch, at::ScalarType type,
                              MemoryFormat format = MemoryFormat::kChannelsLast) {
   torch::manual_seed(17);
   const HostFrame& host = population.host().frame();
@@ -56,7 +56,7 @@ inline at::Tensor images_for(Population& population, int64_t batch, at::ScalarTy
 }
 
 // Every parameter of every seed random, so that nothing is zero by birth.
-inline void randomise_seeds(Population& population) {
+inline void randomise_seeds(NetworkStack& population) {
   torch::manual_seed(23);
   for (int64_t lane = 0; lane < population.num_lanes(); ++lane)
     for (const NamedTensor& named : population.lane_values(lane))
@@ -65,7 +65,7 @@ inline void randomise_seeds(Population& population) {
   population.refresh();
 }
 
-inline Values copy_of_lane(Population& population, int64_t lane) {
+inline Values copy_of_lane(NetworkStack& population, int64_t lane) {
   Values values;
   for (const NamedTensor& named : population.lane_values(lane)) values[named.name] = named.tensor.clone();
   return values;
@@ -78,7 +78,7 @@ inline void expect_same_lane(const Values& got, const Values& want, const std::s
 }
 
 // Gradients of one lane, named as lane_values(), after lane_backward().
-inline Values gradients_of_lane(Population& population, int64_t lane) {
+inline Values gradients_of_lane(NetworkStack& population, int64_t lane) {
   Values values;
   for (const ParameterGroup& group : population.groups()) {
     int64_t entry = lane;
@@ -96,7 +96,7 @@ inline Values gradients_of_lane(Population& population, int64_t lane) {
 }
 
 // Logits, with the gradients of weighted sums of them in all parameters.
-inline at::Tensor run_step(Population& population, const at::Tensor& x) {
+inline at::Tensor run_step(NetworkStack& population, const at::Tensor& x) {
   const at::Tensor logits = population.forward(x, lanes::Mode::kTrain);
   torch::manual_seed(29);
   // The weights of a lane are the same however many lanes there are.

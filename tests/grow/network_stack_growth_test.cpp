@@ -1,10 +1,10 @@
 #include "espalier/core/error.h"
 #include "espalier/grow/blend/gate.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/lanes/optim/optimizer.h"
 #include "tests/grow/grown.h"
-#include "tests/grow/grown_population.h"
+#include "tests/grow/grown_stack.h"
 #include "tests/support/message.h"
 
 namespace espalier::grow {
@@ -37,18 +37,18 @@ struct Grown {
     states.at(lane, 0) = {.stage = SeedStage::kPruned, .num_seeds = states.at(lane, 0).num_seeds};
   }
 
-  Population population;
+  NetworkStack population;
   States states;
 };
 
-ParameterGroup group_named(Population& population, const std::string& name) {
+ParameterGroup group_named(NetworkStack& population, const std::string& name) {
   for (const ParameterGroup& group : population.groups())
     if (group.name == name) return group;
   ADD_FAILURE() << "no group " << name;
   return {};
 }
 
-TEST(PopulationGrowth, CostsNothingWhereNothingGrows) {
+TEST(NetworkStackGrowth, CostsNothingWhereNothingGrows) {
   Grown grown(4);
   EXPECT_FALSE(grown.apply().new_signature);
   EXPECT_EQ(grown.population.signature(), "");
@@ -57,7 +57,7 @@ TEST(PopulationGrowth, CostsNothingWhereNothingGrows) {
   EXPECT_EQ(grown.population.num_parameters(2), num_parameters(two_blocks(4)));
 }
 
-TEST(PopulationGrowth, DoublesTheCapacityAndNeverMovesTheStorage) {
+TEST(NetworkStackGrowth, DoublesTheCapacityAndNeverMovesTheStorage) {
   Grown grown(6);
   std::vector<std::string> signatures;
   std::vector<const void*> addresses;
@@ -83,7 +83,7 @@ TEST(PopulationGrowth, DoublesTheCapacityAndNeverMovesTheStorage) {
                                       "r0c0.conv_light x4", "r0c0.conv_light x6", "r0c0.conv_light x6"}));
 }
 
-TEST(PopulationGrowth, GivesFreedEntriesToTheNextAndShrinksToTheLastInUse) {
+TEST(NetworkStackGrowth, GivesFreedEntriesToTheNextAndShrinksToTheLastInUse) {
   Grown grown(6);
   for (const int64_t lane : {0, 1, 2, 3, 4}) grown.plant(lane);
   grown.apply();
@@ -105,7 +105,7 @@ TEST(PopulationGrowth, GivesFreedEntriesToTheNextAndShrinksToTheLastInUse) {
   EXPECT_EQ(grown.population.signature(), "");
 }
 
-TEST(PopulationGrowth, LeavesOtherLanesBitForBitWhenOneGrows) {
+TEST(NetworkStackGrowth, LeavesOtherLanesBitForBitWhenOneGrows) {
   Grown grown(5, at::kBFloat16);
   for (const int64_t lane : {0, 2}) grown.plant(lane);
   grown.apply();
@@ -132,7 +132,7 @@ TEST(PopulationGrowth, LeavesOtherLanesBitForBitWhenOneGrows) {
   expect_unchanged("another blueprint");
 }
 
-TEST(PopulationGrowth, GivesASeedTheSameValuesAmongFewAndMany) {
+TEST(NetworkStackGrowth, GivesASeedTheSameValuesAmongFewAndMany) {
   Grown few(8), many(128);
   few.plant(3);
   for (int64_t lane = 0; lane < 128; lane += 2) many.plant(lane);
@@ -150,7 +150,7 @@ TEST(PopulationGrowth, GivesASeedTheSameValuesAmongFewAndMany) {
       << "the second seed of a slot is another";
 }
 
-TEST(PopulationGrowth, ReplacesASeedThatWasPrunedAndGerminatedBetweenTwoLooks) {
+TEST(NetworkStackGrowth, ReplacesASeedThatWasPrunedAndGerminatedBetweenTwoLooks) {
   Grown grown(2);
   grown.plant(0);
   grown.apply();
@@ -164,7 +164,7 @@ TEST(PopulationGrowth, ReplacesASeedThatWasPrunedAndGerminatedBetweenTwoLooks) {
                          first.at("r0c0.conv_light.conv.weight")));
 }
 
-TEST(PopulationGrowth, FreezesWhatIsNotToLearn) {
+TEST(NetworkStackGrowth, FreezesWhatIsNotToLearn) {
   Grown grown(5);
   for (int64_t lane = 0; lane < 5; ++lane) grown.plant(lane);
   grown.states.at(0, 0).stage = SeedStage::kGerminated;
@@ -186,7 +186,7 @@ TEST(PopulationGrowth, FreezesWhatIsNotToLearn) {
   EXPECT_EQ(frozen("r0c0.conv_small"), (std::vector<bool>{false}));
 }
 
-TEST(PopulationGrowth, PassesGradientsThroughASeedThatIsBeingRemoved) {
+TEST(NetworkStackGrowth, PassesGradientsThroughASeedThatIsBeingRemoved) {
   Grown grown(1), holding(1);
   for (Grown* each : {&grown, &holding}) {
     each->states.at(0, 0) = seed_in(SeedStage::kBlending, kConvLight, 0.5f);
@@ -200,7 +200,7 @@ TEST(PopulationGrowth, PassesGradientsThroughASeedThatIsBeingRemoved) {
                    testing::gradients_of_lane(holding.population, 0), "gradients");
 }
 
-TEST(PopulationGrowth, ChangesAmplitudesWithoutRebuildingAnything) {
+TEST(NetworkStackGrowth, ChangesAmplitudesWithoutRebuildingAnything) {
   Grown grown(2);
   grown.states.at(1, 0) = seed_in(SeedStage::kBlending, kConvLight, 0.25f);
   grown.apply();
@@ -219,7 +219,7 @@ TEST(PopulationGrowth, ChangesAmplitudesWithoutRebuildingAnything) {
 }
 
 // Every lane's weights, gradients and compute copies, from germination on and after an update.
-void expect_layout(Population& population) {
+void expect_layout(NetworkStack& population) {
   for (const ParameterGroup& group : population.groups())
     for (const auto& named : group.parameters) {
       const at::Tensor value = named.parameter->value().detach(), compute = named.parameter->compute();
@@ -230,7 +230,7 @@ void expect_layout(Population& population) {
     }
 }
 
-TEST(PopulationGrowth, LaysEverythingOutChannelsLastFromGerminationOn) {
+TEST(NetworkStackGrowth, LaysEverythingOutChannelsLastFromGerminationOn) {
   Grown grown(4, at::kBFloat16);
   expect_layout(grown.population);
   for (int32_t blueprint = 0; blueprint < 8; ++blueprint) {
@@ -247,7 +247,7 @@ TEST(PopulationGrowth, LaysEverythingOutChannelsLastFromGerminationOn) {
   expect_layout(grown.population);
 }
 
-TEST(PopulationGrowth, CountsWhatGrewOnALane) {
+TEST(NetworkStackGrowth, CountsWhatGrewOnALane) {
   Grown grown(2);
   const int64_t bare = grown.population.num_parameters(0);
   grown.states.at(0, 0) = seed_in(SeedStage::kHolding, kConvLight, 0.5f);
@@ -258,7 +258,7 @@ TEST(PopulationGrowth, CountsWhatGrewOnALane) {
   EXPECT_EQ(grown.population.num_parameters(1), bare);
 }
 
-TEST(PopulationGrowth, FollowsALifecycleThroughAWholeLife) {
+TEST(NetworkStackGrowth, FollowsALifecycleThroughAWholeLife) {
   Grown grown(2);
   Lifecycle life({.lanes = 2, .slots = {"r0c0", "r0c1", "r1c0"}, .num_blueprints = 8, .embargo_steps = 1});
   const at::Tensor x = images_for(grown.population, 4, at::kFloat);
@@ -282,7 +282,7 @@ TEST(PopulationGrowth, FollowsALifecycleThroughAWholeLife) {
   for (size_t i = 9; i < signatures.size(); ++i) EXPECT_EQ(signatures[i], "") << i;
 }
 
-TEST(PopulationGrowth, RefusesStatesThatItCannotHold) {
+TEST(NetworkStackGrowth, RefusesStatesThatItCannotHold) {
   Grown grown(2);
   EXPECT_ERROR(grown.population.apply(std::span(grown.states.all).first(5)), UsageError, "2 lanes x 3 slots",
                "5");
