@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "bench/gather_bench.h"
-#include "bench/growing_bench.h"
-#include "bench/linet_bench.h"
+#include "bench/growing/growing_bench.h"
+#include "bench/linet/linet_bench.h"
 #include "bench/population_bench.h"
 #include "bench/ppo_bench.h"
 #include "bench/results.h"

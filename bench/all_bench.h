@@ -1,7 +1,6 @@
 // `espalier bench all`: every workload that the project is judged by, ours and the peers; floors from what
-// this very machine copies and multiplies. Outputs are checked against each other before they are timed, but
-// for rounds of PPO: no peer of these is ours, and one from --peer-dir says itself what it compared. So does
-// every other peer from there.
+// this very machine copies and multiplies. Outputs are compared before anything is timed, except for rounds
+// of PPO, for which we have no peer. A peer from --peer-dir says itself what it compared.
 //
 // Kept true: after every row the results are written as a whole, so that a run that is stopped keeps what it
 // has measured; ours and the peers of a row are timed one after the other, in every repeat.

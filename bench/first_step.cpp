@@ -40,7 +40,7 @@ train::PopulationConfig first_step_config(train::PopulationConfig config) {
   return config;
 }
 
-void stir(grow::Population& population) {
+void stir(grow::NetworkStack& population) {
   const c10::NoGradGuard no_grad;
   uint64_t seed = 0;
   for (int64_t lane = 0; lane < population.num_lanes(); ++lane)
@@ -52,7 +52,7 @@ void stir(grow::Population& population) {
 
 void write_first_step(const std::string& path, train::Shard& shard) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  grow::Population& population = shard.population();
+  grow::NetworkStack& population = shard.population();
   for (int64_t lane = 0; lane < population.num_lanes(); ++lane)
     for (const NamedTensor& value : population.lane_values(lane))
       tensors.emplace_back(fmt::format("{}.{}", lane, value.name),

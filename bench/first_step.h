@@ -15,7 +15,7 @@ train::PopulationConfig first_step_config(train::PopulationConfig config);
 
 // Moves every parameter of every lane a little: seeds begin with zeros in their last layer, so that they add
 // nothing, and a peer that left one out would not be noticed.
-void stir(grow::Population& population);
+void stir(grow::NetworkStack& population);
 
 // Makes the first step of a shard that has made none, and writes, safetensors: `images` [L,B,C,H,W] f32,
 // `labels` [L,B] i64, `losses` [L] f32, every value of lane l before the step as `l.NAME`, and as

@@ -1,6 +1,6 @@
 // One harness for all benchmarks: warm up, time with events (or the clock, on the CPU), report median, best,
-// the host's CPU time and the share of a written floor; a table for people and one JSON line a case for
-// machines.
+// the host's CPU time and the share of a written floor; a table for people and one JSON line per case
+// for machines.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // The floors of a host of three blocks, such as cifar_baseline: what its steps and its validation take at
 // least on a machine of given rates, where every activation is kept and every layer is a kernel of its own.
-// Nothing that was measured of ours goes into them but the machine's rates.
+// Of what is measured only the machine's rates go into them, nothing of our own steps.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,7 @@ std::string time_host(const LayoutBenchOptions& options, const DeviceName& devic
                 .shapes = fmt::format("1 x {}, base {}", options.batch, options.base),
                 .timing = timing,
                 .note = fmt::format("training step, {} conversions", audit.num_conversions())});
-    conversions += fmt::format("conversions and reformatting kernels a step, {}: {}\n", name_of(kBoth[i]),
+    conversions += fmt::format("conversions and reformatting kernels per step, {}: {}\n", name_of(kBoth[i]),
                                audit.num_conversions());
   }
   return reduction("a training step of the host", medians[0], medians[1]) + conversions;

@@ -29,7 +29,7 @@ struct PeerResults {
 PeerResults run_peers(const PeerCall& call);
 
 // What a script printed, line by line: a case {"name": ..., "shapes": ..., "median_us": ..., "best_us": ...,
-// "host_us": ..., "note": ..., "checked": ...} of which the last two may be missing, or a {"problem": ...}.
+// "host_us": ..., "note": ..., "checked": ...} where the last two may be missing, or a {"problem": ...}.
 // Other lines are passed over; a case that is not one becomes a problem.
 PeerResults read_peer_lines(const std::string& script, const std::string& output);
 

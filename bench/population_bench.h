@@ -8,6 +8,7 @@
 #include "bench/rates.h"
 #include "espalier/core/options.h"
 #include "espalier/core/progress.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/train/job_config.h"
 
 namespace espalier::bench {
@@ -34,9 +35,7 @@ struct PopulationBenchOptions {
       base);
     visit_precision(v, precision);
     v({.name = "graphs", .help = "on a GPU, capture the step once and replay it"}, graphs);
-    v({.name = "deterministic",
-       .help = "fixed convolutions instead of those that are measured to be fastest"},
-      deterministic);
+    v(deterministic_option(), deterministic);
     visit_peers(v, peers, "also time PyTorch and JAX in Python, where they are");
   }
 };

@@ -1,4 +1,4 @@
-# One target a folder of espalier/, linked in the direction that docs/architecture.md gives, and one test program
+# One target per folder of espalier/, linked in the direction that docs/architecture.md gives, and one test program
 # a folder of tests/. Files are found by glob, so that none is forgotten.
 
 # The same flags everywhere, since one precompiled header serves many targets.

@@ -39,7 +39,7 @@ def load(path, device):
 
 
 def crops(images, pad, generator):
-    """One crop and maybe its mirror image a sample; images: [B,H,W,C] uint8."""
+    """One crop per sample, maybe mirrored; images: [B,H,W,C] uint8."""
     batch, height, width, _ = images.shape
     padded = F.pad(images, (0, 0, pad, pad, pad, pad))
     top, left = (torch.randint(0, 2 * pad + 1, (batch, 1, 1), device=images.device, generator=generator) for _ in range(2))

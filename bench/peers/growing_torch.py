@@ -4,9 +4,9 @@ One step (forward, backward, clipping by the gradient norm, SGD with Nesterov mo
 `cifar_baseline` (three blocks of 8, 16 and 32 channels) in whose slots seeds stand, as torch.nn modules, on random images
 of CIFAR-10's sizes that already lie on the device: one network after another; on a GPU each on a stream of its own too;
 and networks whose seeds are alike through torch.func.vmap together, where there are any. Seeds stand where
-bench/growing_bench.cpp has them.
+bench/growing/growing_bench.cpp has them.
 With --first-step each way begins with our own networks and images, and has to make our first step before it is timed.
-Prints one JSON line a case.
+Prints one JSON line per case.
 """
 
 import argparse

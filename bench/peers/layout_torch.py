@@ -3,7 +3,7 @@
 NCHW against channels-last on one convolution (3 to 64 channels, 3x3, batch 128, 32x32) and on a network of three
 blocks (3x3 convolution without bias, batch norm, ReLU, 2x2 max pool), forward and backward each. Says how long a pass
 takes (as a CUDA graph), how long its convolutions take (by torch.profiler) and how many kernels a pass reformat behind
-an op's back. Both layouts are compared before they are timed. Prints one JSON line a case.
+an op's back. Both layouts are compared before they are timed. Prints one JSON line per case.
 """
 
 import argparse

@@ -3,7 +3,7 @@ with, and the peer of `espalier bench linet`.
 
   linet_torch.py --reference FILE   one case (weights, inputs, gradients, statistics) as safetensors, on the CPU
   linet_torch.py --fixtures DIR     all cases of FIXTURES: what lies in tests/linet/fixtures
-  linet_torch.py                    times forward and backward; prints one JSON line a case. With --weights and
+  linet_torch.py                    times forward and backward; prints one JSON line per case. With --weights and
                                     --first-pass from our network and inputs, whose loss it has to give first
 
 The network itself is python/espalier_linet.py.

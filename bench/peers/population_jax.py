@@ -3,7 +3,7 @@
 The step of population_torch.py (three blocks, SGD with Nesterov momentum and weight decay) for one network, then
 jax.vmap over stacked parameters, or jax.lax.map, which runs one lane after the other in one program; jax.jit of the
 whole, NHWC, with donated buffers. Checked before it is timed: the first and last lane against the same lane alone, in
-fp32, and with --first-step all lanes against our own first step. Prints one JSON line a case; without JAX, one
+fp32, and with --first-step all lanes against our own first step. Prints one JSON line per case; without JAX, one
 {"problem": ...} on standard error and exit code 3.
 """
 

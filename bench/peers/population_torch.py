@@ -10,7 +10,7 @@ linear layer, on random images of CIFAR-10's sizes that already lie on the devic
   vmap     torch.func.vmap over stacked parameters, the whole step through torch.compile
   mps      as many processes as there are networks (16 at most, which share them out) under CUDA MPS; on a GPU alone
 Each is checked before it is timed: against one plain network in fp32, or with --first-step against our own first step,
-from whose weights and images it begins. Prints one JSON line a case.
+from whose weights and images it begins. Prints one JSON line per case.
 """
 
 import argparse

@@ -40,7 +40,7 @@ def measure(body, device, warm_up, samples, calls):
 
 
 def report(name, shapes, note, **fields):
-    """One JSON line a case, at once: what follows may take minutes, or fail."""
+    """One JSON line per case, at once: what follows may take minutes, or fail."""
     print(json.dumps({"name": name, "shapes": shapes, "note": note, **fields}), flush=True)
 
 

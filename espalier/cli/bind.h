@@ -1,5 +1,5 @@
-// Binds a list of options to a command of CLI11: one flag an option, with its default, range and choices in
-// --help. Nothing is assigned while the command line is parsed: apply() does it afterwards, so that a
+// Binds a list of options to a command of CLI11: one flag per option, with its default, range and choices
+// in --help. Nothing is assigned while the command line is parsed: apply() does it afterwards, so that a
 // configuration file can be read first and flags override it, and so that every value, wherever it comes
 // from, is checked by core/options.
 #pragma once

@@ -116,7 +116,7 @@ int run(int argc, char** argv, Context& context) {
 }
 
 // A step takes and frees the same blocks again and again. glibc would hand their pages back to the system
-// each time and fault them in anew: a quarter of a training step's time on the CPU.
+// each time and fault them in again: a quarter of a training step's time on the CPU.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 1 << 30);

@@ -1,5 +1,5 @@
 // While it lives, a process that is told to stop ends within a given time, whatever it is computing: for jobs
-// that have nothing to save, such as benchmarks, of which one call may take minutes. An orderly end that
+// that have nothing to save, such as benchmarks, where a single call may take minutes. An orderly end that
 // comes sooner is left alone.
 #pragma once
 

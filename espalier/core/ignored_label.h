@@ -1,5 +1,5 @@
-// The label of a sample that is not there, such as the rest of a last batch: it counts in no loss and no
-// score.
+// The label of a sample that does not exist, such as the empty rest of a last batch: it counts in no loss
+// and no score.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ struct Interval {
 Interval interval_of(const std::vector<double>& values);
 
 // For values that come in groups of one size, one after the other, and may be alike within a group: over the
-// groups' means, of which each is one independent value. A single group is taken as independent values.
+// groups' means, each of which is one independent value. A single group is taken as independent values.
 Interval interval_over_groups(const std::vector<double>& values, size_t group_size);
 
 // The means of groups of one size that come one after the other.

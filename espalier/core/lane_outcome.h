@@ -1,5 +1,5 @@
-// What an epoch did to a network, and how metrics.jsonl spells it: what those who train and those who read a
-// run agree on.
+// What an epoch did to a network, and how metrics.jsonl spells it: shared by the code that trains
+// and the code that reads a run.
 //
 // Kept true: the numbers of Verdict travel in tensors and never change; names are part of the files of a run.
 #pragma once

@@ -2,7 +2,8 @@
 // What comes with the library is added where the registry is made; a program adds its own before it starts a
 // job, and flags then offer them too.
 //
-// Kept true: a name stands for one thing, for the life of the process; names() never dangle.
+// Kept true: a name stands for one thing for the life of the process; the views that names() returns never
+// dangle.
 #pragma once
 
 #include <fmt/ranges.h>

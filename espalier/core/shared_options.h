@@ -1,4 +1,4 @@
-// Options that jobs and benchmarks have in common: one idea has one name, and the same other names, wherever
+// Options that jobs and benchmarks have in common: one idea has one name, and the same aliases, wherever
 // it is an option (docs/flags.md).
 #pragma once
 
@@ -19,6 +19,16 @@ inline OptionInfo batch_option(std::string_view help, double high = 1 << 20) {
 // Jobs of several devices have --devices instead (cli/flags/machine.h).
 inline OptionInfo device_option(std::string_view help) {
   return {.name = "device", .help = help, .placeholder = "DEVICE", .aliases = {{.name = "devices"}}};
+}
+
+inline OptionInfo force_option(std::string_view help = "overwrite the file where it exists") {
+  return {.name = "force", .help = help};
+}
+
+// Benchmarks fix their convolutions alone; jobs say what else it is to them.
+inline OptionInfo deterministic_option(
+    std::string_view help = "fixed convolutions instead of those that are measured to be fastest") {
+  return {.name = "deterministic", .help = help};
 }
 
 inline OptionInfo precision_option(std::string_view help) {

@@ -1,4 +1,4 @@
-// Products and sums of sizes that may be anything: options, files and callers name them. A product that
+// Products and sums of sizes from outside (options, files, callers), which may be anything: a product that
 // wrapped around would pass as a small size, and the memory behind it would be too short.
 #pragma once
 

@@ -3,8 +3,8 @@
 //
 // Output value = value * scale[c] + shift[c], one fused multiply-add in fp32, then one rounding to the
 // output's type; where the crop reaches over the edge, the value is what black (0) becomes. The CPU and CUDA
-// kernels agree bit for bit. Samples that the plan has not (a partial last batch) are zeros, labelled -100,
-// masked out.
+// kernels agree bit for bit. Samples that the plan does not have (a partial last batch) are zeros, labelled
+// -100, masked out.
 //
 // Kept true, whoever calls it: a call is refused with one sentence that names the argument, or reads and
 // writes nothing outside of its tensors. Outputs share no memory with each other or with an input, do not

@@ -198,7 +198,8 @@ void add_lanes(MemoryRanges& ranges, const at::Tensor& stacked, const ArgumentNa
 
 enum class Detail { kTensors, kLanes };
 
-// An output that shares memory with another argument, and that argument; none: {}. In O(n log n) of tensors.
+// An output that shares memory with another argument, and that argument; {} where none does. Takes O(n log n)
+// for n tensors.
 std::optional<std::pair<ArgumentName, ArgumentName>> find_overlap(const GatherArguments& call,
                                                                   Detail detail) {
   MemoryRanges outputs, inputs;
@@ -235,7 +236,8 @@ void check_overlap(const GatherArguments& call) {
   TORCH_CHECK(!found, "gather_into: ", found->first, ": want memory of its own, got some of ", found->second);
 }
 
-// What the host can see of which lanes and which batch. On a device lane_range() has the last word.
+// Checks of lane ids and position, as far as the host can see them. On a device lane_range() has the last
+// word.
 void check_position(const GatherArguments& call) {
   if (!call.position.is_cpu()) return;
   const int64_t* position = call.position.const_data_ptr<int64_t>();

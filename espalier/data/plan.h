@@ -51,13 +51,13 @@ class GatherPlan {
   const std::vector<PlanGroup>& groups() const { return groups_; }
   int64_t num_samples() const { return num_samples_; }
 
-  // Batches an epoch: floor (drop) or ceil (keep) of N / samples used up by a batch, the minimum over
+  // Batches per epoch: floor (drop) or ceil (keep) of N / samples used up by a batch, the minimum over
   // devices.
   int64_t length() const { return length_; }
 
-  // Samples every environment gets in a batch, [n_envs]. Those with none come last: anything else
-  // (environments of two devices interleaved so that a partial batch leaves a hole) is an error, not a silent
-  // misalignment.
+  // How many samples every environment gets in a batch, [n_envs]. Environments that get none come last: any
+  // other order (those of two devices interleaved so that a partial batch leaves a hole) is an error, not a
+  // silent misalignment.
   std::vector<int64_t> counts(int64_t batch_index) const;
 
   // The samples of one environment in one batch, in order. For tests and for looking: devices evaluate the

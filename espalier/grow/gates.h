@@ -2,7 +2,7 @@
 // measured; a gate changes nothing.
 //
 // Kept true: a gate lists all its checks, in a fixed order, also after the first that fails; a measurement
-// that is missing fails the check that needs it, and so does one that is not a number.
+// that is missing, or not a number, fails the check that needs it.
 #pragma once
 
 #include <cstdint>

@@ -39,20 +39,20 @@ std::string exported_name(const std::string& value, const SeedDescription* seed)
   return fmt::format("{}.{}{}", seed->slot, is_gate(value, *seed) ? "" : "seed.", rest);
 }
 
-GrownNetwork network_of(Population& population, int64_t lane, const NetworkDescription& described) {
+GrownNetwork network_of(NetworkStack& stack, int64_t lane, const NetworkDescription& described) {
   GrownNetwork network{.description = described};
-  network.description.origin.lane = population.host().frame().lane_id(lane);
+  network.description.origin.lane = stack.host().frame().lane_id(lane);
   std::vector<SeedDescription>& seeds = network.description.seeds;
   seeds.clear();
-  const auto slots = static_cast<size_t>(population.num_slots());
+  const auto slots = static_cast<size_t>(stack.num_slots());
   for (size_t slot = 0; slot < slots; ++slot) {
-    SlotState state = population.applied()[static_cast<size_t>(lane) * slots + slot];
+    SlotState state = stack.applied()[static_cast<size_t>(lane) * slots + slot];
     if (!holds_seed(state.stage)) continue;
-    const std::string& blueprint = population.blueprints().at(state.blueprint).name;
+    const std::string& blueprint = stack.blueprints().at(state.blueprint).name;
     state.blueprint = 0;
-    seeds.push_back({population.slots()[slot].name, blueprint, state});
+    seeds.push_back({stack.slots()[slot].name, blueprint, state});
   }
-  for (const NamedTensor& value : population.lane_values(lane)) {
+  for (const NamedTensor& value : stack.lane_values(lane)) {
     const SeedDescription* const seed = seed_of(value.name, seeds);
     if (seed != nullptr && is_gate(value.name, *seed) && seed->state.blend_operator != BlendOperator::kGate)
       continue;
@@ -95,15 +95,15 @@ HostFrame frame_of(const NetworkDescription& network, int64_t lanes) {
           .num_classes = network.num_classes()};
 }
 
-std::vector<SlotState> states_of(const GrownNetwork& network, const Population& population) {
-  std::vector<SlotState> states(static_cast<size_t>(population.num_slots()));
+std::vector<SlotState> states_of(const GrownNetwork& network, const NetworkStack& stack) {
+  std::vector<SlotState> states(static_cast<size_t>(stack.num_slots()));
   int64_t values = 0;
   for (const auto& [name, tensor] : network.tensors) values += tensor.numel();
   for (const SeedDescription& seed : network.description.seeds) {
-    const int64_t slot = population.host().slot_index(seed.slot);
-    const int32_t blueprint = population.blueprints().index_of(seed.blueprint);
-    const SlotSpec& spec = population.slots()[static_cast<size_t>(slot)];
-    const int64_t wanted = population.blueprints().at(blueprint).num_parameters(
+    const int64_t slot = stack.host().slot_index(seed.slot);
+    const int32_t blueprint = stack.blueprints().index_of(seed.blueprint);
+    const SlotSpec& spec = stack.slots()[static_cast<size_t>(slot)];
+    const int64_t wanted = stack.blueprints().at(blueprint).num_parameters(
         {.channels = spec.channels, .height = spec.height, .width = spec.width});
     if (wanted > values)
       fail("{}: its '{}' in slot {} has {} values, but its tensors hold {}; it is damaged",
@@ -115,11 +115,11 @@ std::vector<SlotState> states_of(const GrownNetwork& network, const Population& 
   return states;
 }
 
-void write_values(const GrownNetwork& network, Population& population, int64_t lane) {
+void write_values(const GrownNetwork& network, NetworkStack& stack, int64_t lane) {
   const c10::NoGradGuard no_grad;
   const std::vector<SeedDescription>& seeds = network.description.seeds;
   std::set<std::string> taken;
-  for (const NamedTensor& value : population.lane_values(lane)) {
+  for (const NamedTensor& value : stack.lane_values(lane)) {
     const SeedDescription* const seed = seed_of(value.name, seeds);
     // A gate that is not in use keeps its first values.
     if (seed != nullptr && is_gate(value.name, *seed) && seed->state.blend_operator != BlendOperator::kGate)
@@ -140,16 +140,16 @@ void write_values(const GrownNetwork& network, Population& population, int64_t l
            in_quotes(name));
 }
 
-void become(Population& population, const std::vector<GrownNetwork>& networks) {
-  if (std::ssize(networks) != population.num_lanes())
-    fail("want {} networks, one for each lane, got {}", population.num_lanes(), networks.size());
+void become(NetworkStack& stack, const std::vector<GrownNetwork>& networks) {
+  if (std::ssize(networks) != stack.num_lanes())
+    fail("want {} networks, one for each lane, got {}", stack.num_lanes(), networks.size());
   std::vector<SlotState> states;
   for (const GrownNetwork& network : networks)
-    std::ranges::copy(states_of(network, population), std::back_inserter(states));
-  population.apply(states);
-  for (int64_t lane = 0; lane < population.num_lanes(); ++lane)
-    write_values(networks[static_cast<size_t>(lane)], population, lane);
-  population.refresh();
+    std::ranges::copy(states_of(network, stack), std::back_inserter(states));
+  stack.apply(states);
+  for (int64_t lane = 0; lane < stack.num_lanes(); ++lane)
+    write_values(networks[static_cast<size_t>(lane)], stack, lane);
+  stack.refresh();
 }
 
 }  // namespace espalier::grow

@@ -18,7 +18,7 @@ class StateArchive;
 
 namespace espalier::jobs {
 
-// One number an episode and lane, episode after episode, in the same order for every controller.
+// One number per episode and lane, episode after episode, in the same order for every controller.
 struct ControllerScores {
   std::string name;              // as it was given
   std::vector<double> accuracy;  // on the test split, at the end

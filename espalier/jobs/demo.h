@@ -1,7 +1,7 @@
 // `espalier demo`: networks that are too small for their task, with and without growth, side by side.
 //
-// Kept true: it is an evaluation like any other (evaluate.h), so that its numbers are a run's and it can be
-// repeated with `espalier evaluate`; about a minute on two cores without a GPU.
+// Kept true: it is an evaluation like any other (evaluate.h), so that its numbers come from a real run and
+// it can be repeated with `espalier evaluate`; about a minute on two cores without a GPU.
 #pragma once
 
 #include <cstdint>

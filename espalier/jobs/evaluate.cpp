@@ -24,7 +24,6 @@
 #include "espalier/jobs/ppo.h"
 #include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/scope.h"
-#include "espalier/lanes/conv/choice.h"
 #include "espalier/run/archive.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/files/checkpoint_folder.h"
@@ -57,9 +56,9 @@ void check_controllers(const EvaluateConfig& options) {
   }
 }
 
-// played: what the first policy did; until it has played, those that follow it are none.
+// played: what the first policy did; before it has played, static and replay cannot be made.
 std::unique_ptr<train::Controller> controller_named(const std::string& name, const EvaluateConfig& options,
-                                                    const grow::Population& population,
+                                                    const grow::NetworkStack& population,
                                                     const train::Recording* played) {
   return NamedController(name, kEvaluateFlags)
       .make(options, population,
@@ -192,7 +191,8 @@ class Keeper {
 nlohmann::ordered_json environment(const EvaluateConfig& options, std::span<const train::ShardSetup> shards,
                                    const ranks::World& world) {
   const data::ResidentDataset& first = *shards.front().dataset;
-  const train::PopulationConfig shard = train::of_part(options.population, std::ssize(shards) * world.size());
+  const train::PopulationConfig shard =
+      train::options_of_part(options.population, std::ssize(shards) * world.size());
   nlohmann::ordered_json devices;
   for (const DeviceName& device : train::devices_of(options.population))
     devices.push_back({{"device", device.text()},
@@ -405,13 +405,13 @@ void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shar
       scores.num_lost += record.num_lost();
       scores.num_illegal += std::accumulate(done.illegal.begin(), done.illegal.end(), int64_t{0});
       if (events.episode_done) events.episode_done(done);
-      if (events.episode_settled && episode + 1 < options.episodes) events.episode_settled();
+      if (events.episode_saved && episode + 1 < options.episodes) events.episode_saved();
     }
     if (events.recorded) events.recorded(c, recorder.recording());
     if (state.policy.empty() && policy_file_in(name, kControllersFlag)) state.policy = state.playing;
     state.playing.clear();
     if (events.controller_done) events.controller_done(scores, state.scores.front());
-    if (events.episode_settled) events.episode_settled();
+    if (events.episode_saved) events.episode_saved();
   }
 }
 
@@ -426,7 +426,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   if (world.leads() && !run.has_begun_before()) check_keep(options);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
-  train::check_devices(train::of_rank(options.population, world), shards,
+  train::check_devices(train::options_of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
@@ -439,7 +439,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   state.files = files;
   run.begin({.environment = environment(options, shards, world),
              .dataset = dataset_facts(*dataset),
-             .choices = {lanes::conv_choices, lanes::set_conv_choices},
+             .choices = convolution_choices(),
              .curves = run::Run::Curves::kNone},
             [&](run::StateArchive& archive) {
               state.visit_state(archive);
@@ -469,9 +469,9 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     run.write_file(recording_file(controller, recording.controller), train::text_of(recording));
     if (events.recorded) events.recorded(controller, recording);
   };
-  written.episode_settled = [&] {
+  written.episode_saved = [&] {
     run.save_now();
-    if (events.episode_settled) events.episode_settled();
+    if (events.episode_saved) events.episode_saved();
   };
   written.batch_done = [&] {
     run.at_batch();
@@ -481,8 +481,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
     evaluate(options, std::move(shards), written, state, world);
     run.save_last();
   });
-  if (!dataset->device.is_cpu())
-    run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+  if (!dataset->device.is_cpu()) write_convolutions(run);
   EvaluateResult result{.scores = state.scores, .seconds = run.seconds(), .run_dir = run.path()};
   run.write_metrics({{"kind", name_of(run::LineKind::kResult)},
                      {"episodes", options.episodes},

@@ -59,8 +59,8 @@ struct EvaluateEvents {
   std::function<void(int64_t host_parameters)> begins;
   std::function<void()> batch_done;
   std::function<void(const EvaluatedEpisode&)> episode_done;
-  // After every episode, when all that is told of it, and of a controller that it was the last of, has been.
-  std::function<void()> episode_settled;
+  // After every event of the episode, and of its controller if this was its last episode.
+  std::function<void()> episode_saved;
   // After its last episode. first: of the first controller, which may be the same.
   std::function<void(const ControllerScores& scores, const ControllerScores& first)> controller_done;
   // Before that: what the n-th controller, from 0, did in all of them.

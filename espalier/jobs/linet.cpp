@@ -15,7 +15,6 @@
 #include "espalier/jobs/facts/batch_picture.h"
 #include "espalier/jobs/facts/dataset.h"
 #include "espalier/jobs/scope.h"
-#include "espalier/lanes/conv/choice.h"
 #include "espalier/linet/file.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/earlier.h"
@@ -42,7 +41,7 @@ ordered_json environment(const train::LinetConfig& options, const data::Resident
           {"deterministic", options.deterministic},
           {"graphs", trainer.step().graphs().is_capturing()},
           {"memory_format", dataset.format == MemoryFormat::kChannelsLast ? "channels_last" : "contiguous"},
-          {"validation_batch", train::of_rank(options, world).batch},
+          {"validation_batch", train::options_of_rank(options, world).batch},
           {"streams", trainer.stream_names()},
           {"widths", shape.widths},
           {"steps_per_epoch", trainer.steps_per_epoch()},
@@ -157,7 +156,7 @@ void load_best(const std::string& path, train::LinetTrainer& trainer) {
 
 LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::World& world) {
   const train::LinetConfig options = train::placed(train::checked_options(job.linet), world);
-  const train::LinetConfig of_rank = train::of_rank(options, world);
+  const train::LinetConfig own_part = train::options_of_rank(options, world);
   const LinetEvents events = world.leads() ? told : LinetEvents{};
   run::Run run(job.run, "linet", job.recorded, events.run, world);
   const DeviceName name = choose_device(options.device);
@@ -166,7 +165,7 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::W
   const auto dataset =
       data::DatasetCache::instance().ensure(options.source, options.resident, name, events.progress);
   train::MemoryPlan plan =
-      train::with_budget(train::linet_parts({.options = of_rank,
+      train::with_budget(train::linet_parts({.options = own_part,
                                              .fields = train::specs_of(dataset->train),
                                              .num_classes = dataset->num_classes(),
                                              .data = {dataset->bytes(), dataset->residency},
@@ -178,10 +177,8 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::W
   train::LinetTrainer trainer(options, dataset, name, world);
   LinetResult result{
       .streams = trainer.stream_names(), .class_names = dataset->class_names, .run_dir = run.path()};
-  run.begin({environment(options, *dataset, trainer, world),
-             dataset_facts(*dataset),
-             [&] { return batch_pictures(trainer.step().batch()); },
-             {lanes::conv_choices, lanes::set_conv_choices}},
+  run.begin({environment(options, *dataset, trainer, world), dataset_facts(*dataset),
+             [&] { return batch_pictures(trainer.step().batch()); }, convolution_choices()},
             [&](run::StateArchive& archive) {
               trainer.visit_state(archive);
               archive.value("best_epoch", result.best_epoch);
@@ -201,8 +198,7 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::W
     const bool is_validated = dataset->validation.num_samples() > 0;
     if (!is_validated) clear_validation(line);
     run.write_metrics(line);
-    if (!dataset->device.is_cpu())
-      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+    if (!dataset->device.is_cpu()) write_convolutions(run);
     if (events.epoch_done) events.epoch_done(done);
     run.end_epoch(is_validated ? done.validated.accuracy : std::numeric_limits<double>::quiet_NaN());
   };

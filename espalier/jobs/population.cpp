@@ -18,7 +18,6 @@
 #include "espalier/jobs/saved/named_controller.h"
 #include "espalier/jobs/saved/networks.h"
 #include "espalier/jobs/scope.h"
-#include "espalier/lanes/conv/choice.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/files/metric_keys.h"
 #include "espalier/train/control/recorded.h"
@@ -117,7 +116,7 @@ struct Decider {
   train::PolicyController* policy;  // none, where another decides
   train::ReplayController* replay;  // the same
 
-  Decider(const train::PopulationConfig& options, const grow::Population& population) {
+  Decider(const train::PopulationConfig& options, const grow::NetworkStack& population) {
     const NamedController named(options.controller, kPopulationFlags);
     controller = named.make(named.environments(options), population);
     policy = dynamic_cast<train::PolicyController*>(controller.get());
@@ -188,7 +187,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   const bool has_grown = any_seeds(first_ones) || (!job.from.empty() && run.is_resumed());
   if (has_grown && !needs.growth) needs.growth.emplace();
   const std::vector<train::DeviceStart> starts =
-      train::check_devices(train::of_rank(own, lane_world), shards, needs);
+      train::check_devices(train::options_of_rank(own, lane_world), shards, needs);
   const data::ResidentDataset& dataset = *starts.front().dataset;
   check_can_decide(dataset, options.controller);
   const bool is_validated = dataset.validation.num_samples() > 0;
@@ -202,10 +201,8 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   nlohmann::ordered_json facts = environment(options, starts, environments, world);
   add_network_facts(facts, described_network(options, dataset, run.path().string()),
                     environments.population(0));
-  run.begin({std::move(facts),
-             dataset_facts(dataset),
-             [&] { return batch_pictures(first.step().batch()); },
-             {lanes::conv_choices, lanes::set_conv_choices}},
+  run.begin({std::move(facts), dataset_facts(dataset), [&] { return batch_pictures(first.step().batch()); },
+             convolution_choices()},
             [&](run::StateArchive& archive) {
               environments.visit_state(archive);
               decider.visit_state(archive);
@@ -239,8 +236,7 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
       if (events.formats_compared) events.formats_compared(compared);
     }
     // After every epoch: what grows brings convolutions of its own.
-    if (!dataset.device.is_cpu())
-      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+    if (!dataset.device.is_cpu()) write_convolutions(run);
     if (environments.num_retired() == options.lanes)
       fail(
           "in epoch {} the loss of every lane was not finite, though the learning rate of each was halved {} "

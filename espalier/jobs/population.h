@@ -45,8 +45,8 @@ struct PopulationEvents {
 
 enum class LaneLines { kNo, kYes };  // whether every lane gets lines of its own
 
-// What several processes share out: the lanes, each of which is one process's; or every batch, of lanes that
-// all of them have. A job whose batches are shared out grows nothing.
+// What several processes share out: the lanes, each of which belongs to one process; or every batch, of lanes
+// that all of them have. A job whose batches are shared out grows nothing.
 enum class RanksShare { kLanes, kBatches };
 
 struct PopulationJob {

@@ -13,7 +13,6 @@
 #include "espalier/jobs/facts/ppo_lines.h"
 #include "espalier/jobs/facts/precision_name.h"
 #include "espalier/jobs/scope.h"
-#include "espalier/lanes/conv/choice.h"
 #include "espalier/run/directory.h"
 #include "espalier/run/files/metric_keys.h"
 #include "espalier/tensor/device.h"
@@ -118,7 +117,7 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
   const JobScope scope(options.population, train::torch_devices_of(options));
 
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
-  train::check_devices(train::of_rank(options.population, world), shards,
+  train::check_devices(train::options_of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   check_can_decide(*dataset, options.controller);
@@ -133,15 +132,14 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
                  job.run.resume, trainer.rounds_done(), options.rounds);
   }
   check_same_rounds(trainer.rounds_done(), world);
-  run.begin({environment(options, trainer),
-             dataset_facts(*dataset),
-             [&] { return batch_pictures(trainer.environments().shard(0).step().batch()); },
-             {lanes::conv_choices, lanes::set_conv_choices}},
-            [&](run::StateArchive& archive) {
-              trainer.visit_state(archive);
-              archive.value("returns_of_rounds", returns);
-              archive.value("last_accuracy", result.last_accuracy);
-            });
+  run.begin(
+      {environment(options, trainer), dataset_facts(*dataset),
+       [&] { return batch_pictures(trainer.environments().shard(0).step().batch()); }, convolution_choices()},
+      [&](run::StateArchive& archive) {
+        trainer.visit_state(archive);
+        archive.value("returns_of_rounds", returns);
+        archive.value("last_accuracy", result.last_accuracy);
+      });
   trainer.environments().at_every_batch([&] { run.at_batch(); });
   const PpoLines lines(trainer.environments(), options);
   if (events.run.noted)
@@ -173,8 +171,7 @@ PpoResult run_ppo_job(const PpoJob& job, const PpoEvents& told, ranks::World& wo
       if (!job.save.empty()) trainer.save(job.save, config);
     }
     if (events.round_done) events.round_done(round);
-    if (!dataset->device.is_cpu())
-      run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
+    if (!dataset->device.is_cpu()) write_convolutions(run);
     run.end_epoch(round.episode.mean_return());
   };
   run.guard([&] {

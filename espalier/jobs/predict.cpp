@@ -169,8 +169,8 @@ Predictions predict(const PredictConfig& config, const Progress& progress) {
   const at::ScalarType compute = train::precision_type(config.precision, device);
   const std::shared_ptr<const data::ResidentDataset> resident =
       data::make_resident(images.dataset, {.validation = 0}, device, progress);
-  grow::Population population(grow::hosts().at(network.host).make,
-                              grow::frame_of(network, std::ssize(networks)), {}, device, compute);
+  grow::NetworkStack population(grow::hosts().at(network.host).make,
+                                grow::frame_of(network, std::ssize(networks)), {}, device, compute);
   grow::become(population, networks);
   const data::PlanOptions plan{.n_envs = std::ssize(networks),
                                .batch_size_per_env = config.batch,

@@ -3,9 +3,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/byte_size.h"
+#include "espalier/lanes/conv/choice.h"
 #include "espalier/train/memory/plan.h"
 
 namespace espalier::jobs {
@@ -29,6 +31,14 @@ bool claim_first(const train::JobConfig& options, const std::vector<c10::Device>
 JobScope::JobScope(const train::JobConfig& options, const std::vector<c10::Device>& devices)
     : deterministic_(claim_first(options, devices)) {
   train::repeat_convolutions(options.convolutions);
+}
+
+run::Run::Choices convolution_choices() {
+  return {lanes::conv_choices, lanes::set_conv_choices};
+}
+
+void write_convolutions(const run::Run& run) {
+  run.write_file("convolutions.json", nlohmann::json(lanes::conv_choices()).dump(2) + "\n");
 }
 
 }  // namespace espalier::jobs

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "espalier/run/directory.h"
 #include "espalier/train/job_config.h"
 #include "espalier/train/step/deterministic_scope.h"
 
@@ -20,5 +21,10 @@ class JobScope {
  private:
   train::DeterministicScope deterministic_;
 };
+
+// How the process's convolutions were chosen: saved beside a job's state, and repeated where it goes on.
+run::Run::Choices convolution_choices();
+// The same as convolutions.json of the run, which --convolutions of another one reads.
+void write_convolutions(const run::Run& run);
 
 }  // namespace espalier::jobs

@@ -1,5 +1,5 @@
-// Lanes that are not there: a stack of seeds has room for more entries than it holds, and the lane ops leave
-// out the empty ones.
+// Lanes that are empty: a stack of seeds has room for more entries than it holds, and the lane ops leave
+// the empty ones out.
 //
 // While an ActiveLanes lives, lane ops of the same thread over as many lanes as `entries` has skip those
 // whose entry is negative: their outputs are not written, and nothing of them may be read. A backward pass

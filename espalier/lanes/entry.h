@@ -1,9 +1,9 @@
-// The entry of a network: the one place where a foreign tensor is converted.
+// The entry of a network: the one place where a tensor from outside is converted.
 //
 // Kept true: a tensor that has the network's type and memory format passes with no work, and leaves with the
 // strides that the format writes: lanes of one channel or one pixel lie in both orders, and the network's is
-// the one that counts from here on (stack.h). Any other is converted once, here. A conversion is
-// counted; the second one, which is what a step that converts every time comes to, is warned about, once
+// the one that counts from here on (stack.h). Any other tensor is converted once, here, and the
+// conversion is counted; the second one (a step that converts every time gets there) is warned about, once
 // per entry.
 #pragma once
 

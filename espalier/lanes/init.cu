@@ -1,4 +1,4 @@
-// blockIdx: four values a thread (one draw gives four words), lane. A value is drawn by its place in the
+// blockIdx: four values per thread (one draw gives four words), lane. A value is drawn by its place in the
 // order of the axes and written where that place lies. Deterministic: every value has one thread.
 #include <algorithm>
 

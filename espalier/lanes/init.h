@@ -1,6 +1,6 @@
 // Initialisation of stacked parameters.
 //
-// Keeps true: a value depends on (seed, lane, parameter's name, place in the lane) alone, so lane 3 of 8
+// Kept true: a value depends on (seed, lane, parameter's name, place in the lane) alone, so lane 3 of 8
 // equals lane 3 of 128, on every device and whatever was initialised before; places count in the order of the
 // axes, not of the memory.
 #pragma once

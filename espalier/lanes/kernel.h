@@ -1,4 +1,4 @@
-// What kernels of all lanes share: plain pointers and sizes, no torch, so that nvcc alone builds them.
+// What the kernels of all lanes share: plain pointers and sizes, no torch, so that nvcc alone builds them.
 #pragma once
 
 #include <cuda_runtime_api.h>

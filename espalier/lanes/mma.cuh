@@ -1,5 +1,5 @@
 // Tensor-core building blocks: 16-byte copies into shared memory, matrix fragments, m16n8k16 products of
-// bf16 or f16 with fp32 sums. Shared tiles are rows of 16-byte chunks; an odd number of chunks a row makes
+// bf16 or f16 with fp32 sums. Shared tiles are rows of 16-byte chunks; an odd number of chunks per row makes
 // eight consecutive rows fall into different banks.
 #pragma once
 

@@ -1,6 +1,6 @@
 // A stacked parameter: the master values with their gradient, and the copy that layers compute with.
 //
-// Keeps true: values, gradient and compute copy lie in memory alike (stack.h), from birth on, and never
+// Kept true: values, gradient and compute copy lie in memory alike (stack.h), from birth on, and never
 // move: use_lanes() shows more or fewer entries of the same storage, so a captured step stays right.
 #pragma once
 

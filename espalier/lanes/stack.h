@@ -1,6 +1,6 @@
 // Stacked tensors of any rank, and the stacked parameters of a layer.
 //
-// Keeps true: every lane is dense (channels-last where it has height and width, row-major elsewhere) and
+// Kept true: every lane is dense (channels-last where it has height and width, row-major elsewhere) and
 // starts on a 256-byte boundary of its storage; so does the same lane of a parameter's gradient.
 #pragma once
 

@@ -1,7 +1,7 @@
 // What a training step leaves out at random: streams of samples (modality dropout), and pooled features.
 //
-// Kept true: drawn on the device from counters there, so a captured step draws anew when it is replayed; the
-// CPU draws the same; never all streams of a sample.
+// Kept true: drawn on the device from counters there, so a captured step draws new numbers when it is
+// replayed; the CPU draws the same; never all streams of a sample.
 #pragma once
 
 #include <ATen/core/Tensor.h>

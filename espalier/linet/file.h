@@ -1,7 +1,7 @@
 // Networks in files: stacked, as a checkpoint keeps them, or per stream, as PyTorch loads them.
 //
-// Kept true: every tensor of the network is in the file and nothing else of it is missing or of another
-// shape, or the file is refused with what differs; the metadata says which network it is.
+// Kept true: a file that lacks a tensor of the network, or has it in another shape, is refused with what
+// differs; the metadata says which network it is.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Where our definitions and those of the network that ours comes from differ, which ones hold: how modality
+// Which definitions hold where ours differ from those of the network that ours comes from: how modality
 // dropout draws and ramps up, what the balance loss is, how widths are scaled, and what a stream is frozen
 // with. docs/linet.md has both side by side.
 #pragma once

@@ -1,4 +1,4 @@
-// What a multi-stream residual network is made of: its streams, stages and blocks.
+// The shape of a multi-stream residual network: its streams, stages and blocks.
 #pragma once
 
 #include <cstdint>

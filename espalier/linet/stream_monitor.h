@@ -1,7 +1,7 @@
 // What every stream knows by itself: a linear head on its pooled features, trained beside the network.
 //
-// Kept true: features are detached, so heads have no influence on the network; they are no part of it, and of
-// what is exported.
+// Kept true: features are detached, so heads have no influence on the network; they are part neither of it
+// nor of what is exported.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -10,9 +10,9 @@
 //   (an epoch is read)
 //   acting.finish_step(account.reward());           // the last step's; then Ppo::update(acting.rollout())
 //
-// Kept true: act() and finish_step() read nothing on the host, and everything they write and give lies where
-// it did, so each can be captured once for a way of acting and replayed for every step of every round, given
-// arguments that lie where they did; a frozen lane only waits and does not count.
+// Kept true: act() and finish_step() read nothing on the host, and everything they write and return keeps its
+// address, so each can be captured once for each way of acting and replayed for every step of every round, as
+// long as its arguments keep theirs; a frozen lane only waits and does not count.
 #pragma once
 
 #include <ATen/core/Tensor.h>

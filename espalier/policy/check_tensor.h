@@ -1,4 +1,4 @@
-// Arguments of the policy's operators: one sentence for what does not fit.
+// Checks arguments of the policy's operators: one sentence for what does not fit.
 #pragma once
 
 #include <ATen/core/Tensor.h>

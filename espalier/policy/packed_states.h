@@ -1,7 +1,7 @@
 // The packed states of slots as they lie on the policy's device, read by the CPU and by kernels.
 //
-// Kept true: nothing is assumed of the bytes: a stage or an operator that is none of the enum's reads as what
-// it is, and whoever uses it has to bear it.
+// Kept true: nothing is assumed of the bytes: a stage or an operator outside of its enum is read as the
+// number it is, and whoever uses it must cope with that.
 #pragma once
 
 #include <cstdint>

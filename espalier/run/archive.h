@@ -1,4 +1,4 @@
-// What a job is, written down or read back by one and the same function: a trainer's visit_state(archive)
+// A job's state, written down or read back by one and the same function: a trainer's visit_state(archive)
 // names every tensor and value that a later step depends on, in a fixed order.
 //
 //   void visit_state(StateArchive& archive) {
@@ -61,7 +61,7 @@ class StateArchive {
   // Everything in `visit` is of one shard: what is not named as a lane's own is the same in all of them, and
   // is saved once.
   template <class Visit>
-  void of_lanes(const LaneShare& share, const Visit& visit) {
+  void with_lanes(const LaneShare& share, const Visit& visit) {
     // A shard that has all lanes is the whole, and every process that has one has the same.
     const bool is_whole = std::ssize(share.envs) == share.num_lanes && std::ranges::is_sorted(share.envs);
     share_ = is_whole ? nullptr : &share;

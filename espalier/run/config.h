@@ -8,7 +8,7 @@
 namespace espalier::run {
 
 // Where run_dir holds a run. kAuto: goes on with it if the configuration is the same; kFresh: throws it away;
-// kResume: wants a checkpoint.
+// kResume: goes on, and fails without a checkpoint.
 enum class Restart : uint8_t { kAuto, kFresh, kResume };
 
 struct RunConfig {

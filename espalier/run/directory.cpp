@@ -14,12 +14,12 @@
 #include "espalier/core/machine/interrupt.h"
 #include "espalier/core/machine/program.h"
 #include "espalier/core/text/json_fields.h"
-#include "espalier/core/text/utf8.h"
 #include "espalier/run/earlier.h"
 #include "espalier/run/files/metric_keys.h"
 #include "espalier/run/files/packed_metrics.h"
 #include "espalier/run/fingerprint.h"
 #include "espalier/run/location.h"
+#include "espalier/run/manifest.h"
 #include "espalier/run/newest_checkpoint.h"
 
 namespace espalier::run {
@@ -29,8 +29,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kFormat = "espalier checkpoint";
-constexpr int kVersion = 4;  // for manifest and state
 constexpr const char* kConfig = "config.json";
 constexpr const char* kEnvironment = "environment.json";
 // Ranks ask each other so seldom that it costs nothing, and so often that a signal is heard soon.
@@ -39,18 +37,6 @@ constexpr int64_t kBatchesBetweenAgreements = 16;
 Json read_json(const fs::path& path) {
   std::ifstream file(path);
   return Json::parse(file, nullptr, /*allow_exceptions=*/false);
-}
-
-// What a checkpoint's job had chosen by timing.
-Run::Choices::Made choices_in(const Json& manifest, const std::string& where) {
-  Run::Choices::Made made;
-  const Json chosen = object_field(manifest, "convolutions", where);
-  for (const auto& item : chosen.items()) {
-    if (!item.value().is_string())
-      fail("{}: convolutions: {}: want text, got {}", where, in_quotes(item.key()), shown(item.value()));
-    made[item.key()] = item.value().get<std::string>();
-  }
-  return made;
 }
 
 std::string pretty(const Json& json) {
@@ -287,13 +273,7 @@ void Run::begin(const Facts& facts, Visit visit) {
 Json Run::load(const Json& config, const Json& noted) {
   const Json& manifest = checkpoint_->manifest;
   const std::string where = fmt::format("checkpoint '{}'", checkpoint_->path.string());
-  if (text_field(manifest, "format", "", where) != kFormat) fail("{}: is none of espalier's", where);
-  if (const int64_t version = integer_field(manifest, "version", 0, where); version != kVersion)
-    fail(
-        "{}: has schema version {}, and this program reads {}: go on with the program that wrote it, or "
-        "begin "
-        "anew with --restart fresh",
-        where, version, kVersion);
+  check_manifest_head(manifest, where);
   const Json before = object_field(manifest, "fingerprint", where), now = fingerprint();
   object_field(before, "config", where);  // that it is one, where it is there
   check_same(before, now, noted);
@@ -436,17 +416,14 @@ void Run::save() {
   archive.gather(world_);
   // Names are in the order of time.
   const std::string name = fmt::format("{:012}", batches_);
-  Json manifest{{"format", kFormat},
-                {"version", kVersion},
-                {"job", job_},
-                {"saved", utc_now("%Y-%m-%dT%H:%M:%SZ")},
-                {"batches", batches_},
-                {"score", score_ ? Json(*score_) : Json()},
-                {"seconds", seconds()},
-                {"metrics_bytes", metrics_->size_bytes()},
-                {"fingerprint", fingerprint()},
-                {"convolutions", choices_.made ? choices_.made() : Choices::Made{}},
-                {"state", archive.values()}};
+  Json manifest = manifest_head(job_);
+  manifest.update(Json{{"batches", batches_},
+                       {"score", score_ ? Json(*score_) : Json()},
+                       {"seconds", seconds()},
+                       {"metrics_bytes", metrics_->size_bytes()},
+                       {"fingerprint", fingerprint()},
+                       {"convolutions", choices_.made ? choices_.made() : Choices::Made{}},
+                       {"state", archive.values()}});
   writer_->save({.name = name,
                  .tensors = archive.tensors(),
                  .manifest = std::move(manifest),

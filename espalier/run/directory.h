@@ -91,7 +91,7 @@ class Run {
     Choices choices = {};  // may be empty
     Curves curves = Curves::kWritten;
   };
-  // Loads the checkpoint, or begins anew. visit: names all that the job is, and outlives the run.
+  // Loads the checkpoint, or starts afresh. visit: names all of the job's state, and outlives the run.
   void begin(const Facts& facts, Visit visit);
   bool is_resumed() const { return checkpoint_ != nullptr; }
   // An earlier start of this very run was killed before its first checkpoint, or is gone on with: what it

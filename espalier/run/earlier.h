@@ -1,5 +1,5 @@
-// What is known of runs that are there already, before one is begun or gone on with: which job made a
-// directory, whether it came to its end, and which stopped run has the configuration that is asked for.
+// What is known of earlier runs before one is begun or resumed: which job made a directory, whether it came
+// to its end, and which stopped run has the configuration that is asked for.
 #pragma once
 
 #include <filesystem>

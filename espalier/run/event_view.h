@@ -1,7 +1,7 @@
 // The metrics of a run as TensorBoard's event files.
 //
-// Kept true: they are a view and no result. What cannot be written there is told once, given up, and fails
-// nothing.
+// Kept true: they are a view, not a result: where they cannot be written, that is told once, they are given
+// up, and the run goes on.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 // Which checkpoints of a run stay on the disk: the newest, and the one with the best score.
 //
-// Touched by one thread at a time: the writer's when a checkpoint is on the disk, the run's when none is
-// being written.
+// Used by one thread at a time: the writer's once a checkpoint is on the disk, the run's while none is being
+// written.
 #pragma once
 
 #include <cstdint>

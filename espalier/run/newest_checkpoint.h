@@ -1,4 +1,4 @@
-// The checkpoint that a run goes on from, where nobody named one.
+// The checkpoint that a run goes on from where none is named.
 #pragma once
 
 #include <functional>

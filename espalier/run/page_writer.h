@@ -1,7 +1,7 @@
-// The page of a run (report.html), made anew now and then while it goes on, and at its end.
+// The page of a run (report.html), made again now and then while it goes on, and at its end.
 //
 // Kept true: it is made by a thread of its own that only reads the directory, one at a time; a page is no
-// result, so what goes wrong is told and fails nothing.
+// result, so a failure to make it is told and the run goes on.
 #pragma once
 
 #include <chrono>

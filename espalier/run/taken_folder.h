@@ -1,4 +1,4 @@
-// The directory that a run works in: made where it is missing, locked, and gone again where a start failed.
+// The directory that a run works in: made where it is missing, locked, and removed again if a start fails.
 //
 // Kept true: one process works in a directory; a start that fails leaves nothing behind, neither the folder
 // nor folders around it that were made for it, nor a lock.

@@ -46,7 +46,7 @@ class StepGraphs {
     // so whoever captures at the second use pays at most about twice what the best choice would have cost,
     // however often the key comes.
     int64_t eager_runs = 1;
-    std::shared_ptr<GraphPool> pool = nullptr;  // another one's graphs(); none: its own
+    std::shared_ptr<GraphPool> pool = nullptr;  // another one's graphs(), else its own
   };
   explicit StepGraphs(const Options& options);
   ~StepGraphs();

@@ -1,4 +1,4 @@
-// What one stream does waits for what another was given before; the host does not wait.
+// Makes one stream wait for the work that another was given before; the host does not wait.
 #pragma once
 
 #include <ATen/cuda/CUDAEvent.h>

@@ -1,4 +1,4 @@
-// What every training job is told, whatever it trains: the data, how long, in what precision, by which
+// The options of every training job, whatever it trains: the data, how long, in what precision, by which
 // algorithms.
 #pragma once
 

@@ -422,7 +422,7 @@ class Runs(Case):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("\nbest: this one\n", shown.stdout)
         self.assertIn(f"\nscore: {max(scores)}\n", shown.stdout)
-        self.assertIn("\nscore: none: a comparison has none\n", self.inspected("evaluate", "--controllers", "none", "--lanes", "2",
+        self.assertIn("\nscore: none: a comparison has no score\n", self.inspected("evaluate", "--controllers", "none", "--lanes", "2",
                                                                                "--episode-length", "2", "--episodes", "1"))
         self.assertIn("or of one that was not validated\n", self.inspected("train", "host", "--no-tui", "--epochs", "1", "--validation", "0"))
         shown = self.run_here("inspect", "run").stdout

@@ -203,7 +203,7 @@ class Room(Case):
 
     def test_a_run_says_what_it_will_write_and_lane_lines_thin_it(self):
         said = self.run_well(*POPULATION, "--epochs", "5", "--run-dir", "all")
-        self.assertRegex(said, r"(?m)^will write about \S+ \S+ of metrics and events an epoch, \S+ \S+ in all 5 epochs")
+        self.assertRegex(said, r"(?m)^will write about \S+ \S+ of metrics and events per epoch, \S+ \S+ in all 5 epochs")
         self.run_well(*POPULATION, "--epochs", "5", "--run-dir", "few", "--lane-lines", "2")
         counts = {}
         for name in ("all", "few"):

@@ -5,8 +5,8 @@
 #include <random>
 #include <sstream>
 
-#include "espalier/grow/population.h"
-#include "tests/grow/grown_population.h"
+#include "espalier/grow/network_stack.h"
+#include "tests/grow/grown_stack.h"
 
 namespace espalier::grow {
 namespace {
@@ -42,12 +42,12 @@ struct Grown {
     states.at(lane, slot) = {.stage = SeedStage::kPruned, .num_seeds = states.at(lane, slot).num_seeds};
   }
 
-  Population population;
+  NetworkStack population;
   States states;
 };
 
 // Entries of all stacks of each slot, as the signature tells them: "r0c1.conv_light x4 gated, r1c0.norm x1".
-std::map<std::string, int64_t> entries_by_slot(const Population& population) {
+std::map<std::string, int64_t> entries_by_slot(const NetworkStack& population) {
   std::map<std::string, int64_t> entries;
   std::istringstream words(population.signature());
   std::string slot;
@@ -59,7 +59,7 @@ std::map<std::string, int64_t> entries_by_slot(const Population& population) {
 }
 
 // What nobody holds may be anything.
-void poison_empty_entries(Population& population) {
+void poison_empty_entries(NetworkStack& population) {
   for (const ParameterGroup& group : population.groups()) {
     if (group.slot < 0) continue;
     for (int64_t entry = 0; entry < group.entries.size(0); ++entry)

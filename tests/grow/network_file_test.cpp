@@ -9,7 +9,7 @@
 #include "espalier/grow/export/python.h"
 #include "espalier/grow/host/registry.h"
 #include "espalier/tensor/file.h"
-#include "tests/grow/grown_population.h"
+#include "tests/grow/grown_stack.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -55,10 +55,10 @@ struct EveryState {
 };
 
 // Lanes that hold these, each in another slot, and conv_light in the one after it.
-std::unique_ptr<Population> grown(const std::vector<SlotState>& seeds) {
+std::unique_ptr<NetworkStack> grown(const std::vector<SlotState>& seeds) {
   const auto lanes = static_cast<int64_t>(seeds.size());
   auto population =
-      std::make_unique<Population>(two_blocks(lanes), BlueprintRegistry(), at::kCPU, at::kFloat);
+      std::make_unique<NetworkStack>(two_blocks(lanes), BlueprintRegistry(), at::kCPU, at::kFloat);
   States states(lanes, kSlots);
   for (int64_t lane = 0; lane < lanes; ++lane) {
     states.at(lane, lane % kSlots) = seeds[static_cast<size_t>(lane)];
@@ -71,7 +71,7 @@ std::unique_ptr<Population> grown(const std::vector<SlotState>& seeds) {
   return population;
 }
 
-std::vector<GrownNetwork> networks_of(Population& population) {
+std::vector<GrownNetwork> networks_of(NetworkStack& population) {
   std::vector<GrownNetwork> networks;
   for (int64_t lane = 0; lane < population.num_lanes(); ++lane)
     networks.push_back(network_of(population, lane, bare(two_blocks(1))));
@@ -88,7 +88,7 @@ TEST(NetworkFile, ComputesTheSameBitsInAnotherPopulationForEveryBlueprintOperato
   }
   CnnHostOptions options = two_blocks(population->num_lanes());
   options.seed = 99;  // whatever values it begins with
-  Population other(options, BlueprintRegistry(), at::kCPU, at::kFloat);
+  NetworkStack other(options, BlueprintRegistry(), at::kCPU, at::kFloat);
   become(other, read);
   EXPECT_EQ(other.signature(), population->signature());
   const at::Tensor x = images_for(*population, 4, at::kFloat);
@@ -106,7 +106,7 @@ TEST(NetworkFile, ComputesTheSameWithoutSeedsThatAreNotFelt) {
     EXPECT_EQ(felt.back().description.seeds.size(),
               is_felt(network.description.seeds[0]) && is_felt(network.description.seeds[1]) ? 2u : 1u);
   }
-  Population other(two_blocks(population->num_lanes()), BlueprintRegistry(), at::kCPU, at::kFloat);
+  NetworkStack other(two_blocks(population->num_lanes()), BlueprintRegistry(), at::kCPU, at::kFloat);
   become(other, felt);
   const at::Tensor x = images_for(*population, 4, at::kFloat);
   expect_same_bits(other.forward(x, lanes::Mode::kEvaluate), population->forward(x, lanes::Mode::kEvaluate),
@@ -115,7 +115,7 @@ TEST(NetworkFile, ComputesTheSameWithoutSeedsThatAreNotFelt) {
 
 TEST(NetworkFile, RefusesWhatIsMissingOfAnotherShapeOrOfNothing) {
   const auto population = grown({seed_in(SeedStage::kHolding, 7, 1)});
-  Population other(two_blocks(1), BlueprintRegistry(), at::kCPU, at::kFloat);
+  NetworkStack other(two_blocks(1), BlueprintRegistry(), at::kCPU, at::kFloat);
   const GrownNetwork sound = networks_of(*population).front();
   GrownNetwork network = sound;
   network.tensors.erase("r0c0.seed.conv1.weight");
@@ -210,7 +210,7 @@ TEST(NetworkPython, WritesEveryBlueprintAndOperatorForPyTorch) {
   for (const SlotState& state : EveryState().all)
     if (state.stage == SeedStage::kBlending || state.stage == SeedStage::kTraining) seeds.push_back(state);
   options.lanes = std::ssize(seeds);
-  Population population(options, BlueprintRegistry(), at::kCPU, at::kFloat);
+  NetworkStack population(options, BlueprintRegistry(), at::kCPU, at::kFloat);
   const int64_t slots = population.num_slots();
   States states(options.lanes, slots);
   for (int64_t lane = 0; lane < options.lanes; ++lane)

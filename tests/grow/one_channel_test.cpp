@@ -3,7 +3,7 @@
 #include "espalier/grow/blend/op.h"
 #include "espalier/grow/seeds/branch.h"
 #include "espalier/grow/seeds/modules.h"
-#include "tests/grow/grown_population.h"
+#include "tests/grow/grown_stack.h"
 #include "tests/lanes/layouts.h"
 
 namespace espalier::grow {
@@ -55,7 +55,7 @@ std::vector<Case> cases(MemoryFormat format) {
   return {{host(2, 6, 2, 1)}, {host(1, 4, 3, 2)}, {host(2, 4, 2, 2), 1}, {host(1, 1, 2, 0), 4}, {wide, 4}};
 }
 
-PlainNetwork plain_lane(Population& population, const States& states, int64_t lane) {
+PlainNetwork plain_lane(NetworkStack& population, const States& states, int64_t lane) {
   PlainNetwork network{.options = dynamic_cast<CnnHost&>(population.host()).options(),
                        .values = testing::copy_of_lane(population, lane),
                        .states = states.lane(lane),
@@ -70,7 +70,7 @@ PlainNetwork plain_lane(Population& population, const States& states, int64_t la
 // A step of the population on x in every layout, and of each lane in plain torch.
 void expect_plain(const Case& made, const States* given, at::ScalarType type) {
   const lanes::testing::NoWarnings quiet;
-  Population population(made.host, BlueprintRegistry(), at::kCPU, type);
+  NetworkStack population(made.host, BlueprintRegistry(), at::kCPU, type);
   const States states = given ? *given : States(made.host.lanes, population.num_slots());
   population.apply(states.all);
   if (given) testing::randomise_seeds(population);

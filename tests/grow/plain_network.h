@@ -14,7 +14,7 @@
 
 namespace espalier::grow::testing {
 
-// Values of one lane by name, as Population::lane_values() names them; leaves where gradients are wanted.
+// Values of one lane by name, as NetworkStack::lane_values() names them; leaves where gradients are wanted.
 using Values = std::map<std::string, at::Tensor>;
 
 // A view of values whose names begin alike.

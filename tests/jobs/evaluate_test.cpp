@@ -382,14 +382,14 @@ TEST(Evaluate, PlaysTheEpisodeItWasKilledInAloneAgain) {
   num_batches = 0;
   for (int64_t episode = 1; episode < 4; ++episode) {
     bool is_over = false;
-    events.episode_settled = [&] { is_over = true; };
+    events.episode_saved = [&] { is_over = true; };
     events.batch_done = [&] {
       num_batches += 1;
       if (is_over) throw std::runtime_error("killed");
     };
     EXPECT_THROW(run_evaluate_job(job, events), std::runtime_error);
   }
-  events.episode_settled = {};
+  events.episode_saved = {};
   events.batch_done = [&] { num_batches += 1; };
   run_evaluate_job(job, events);
   EXPECT_EQ(num_batches, whole + 3) << "one batch of each episode that was killed comes again";

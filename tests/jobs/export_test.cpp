@@ -29,8 +29,8 @@ grow::GrownNetwork network_of_lane(int64_t lane, std::optional<double> validatio
                                        .deviation = {1, 1, 1},
                                        .classes = {"a", "b"}};
   description.origin = {.run = "a test", .validation_accuracy = validation_accuracy};
-  grow::Population population(grow::hosts().at("tiny").make, grow::frame_of(description, 1), {}, at::kCPU,
-                              at::kFloat);
+  grow::NetworkStack population(grow::hosts().at("tiny").make, grow::frame_of(description, 1), {}, at::kCPU,
+                                at::kFloat);
   grow::GrownNetwork network = grow::network_of(population, 0, description);
   network.description.origin.lane = lane;
   return network;

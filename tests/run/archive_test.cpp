@@ -87,7 +87,7 @@ struct Dealt {
   void visit(StateArchive& archive) {
     for (size_t s = 0; s < envs.size(); ++s) {
       const LaneShare share{envs[s], 6};
-      archive.of_lanes(share, [&] {
+      archive.with_lanes(share, [&] {
         archive.value("epoch", epoch);
         archive.lane_tensor("rows", rows[s]);
         archive.lane_tensor("columns", columns[s], 1);
@@ -125,10 +125,10 @@ TEST(StateArchive, GivesEveryShardItsPartOfALaneList) {
   StateArchive again = archive_of(saved.values());
   std::vector<double> list{0, 0, 0, 0};
   const LaneShare share{{4, 1}, 6};
-  again.of_lanes(share, [&] { again.lane_list("list", list); });
+  again.with_lanes(share, [&] { again.lane_list("list", list); });
   EXPECT_EQ(list, (std::vector<double>{4, 4.5, 1, 1.5}));
   std::vector<double> shorter{0, 0};
-  EXPECT_ERROR(again.of_lanes(share, [&] { again.lane_list("list", shorter); }), Error, "'list'",
+  EXPECT_ERROR(again.with_lanes(share, [&] { again.lane_list("list", shorter); }), Error, "'list'",
                "a list of 6", "one of 12");
 }
 
@@ -153,11 +153,11 @@ TEST(StateArchive, RefusesWhatOneShardNamesTwice) {
   StateArchive archive;
   const LaneShare share{{0}, 2};
   int64_t value = 1;
-  EXPECT_ERROR(archive.of_lanes(share,
-                                [&] {
-                                  archive.value("epoch", value);
-                                  archive.value("epoch", value);
-                                }),
+  EXPECT_ERROR(archive.with_lanes(share,
+                                  [&] {
+                                    archive.value("epoch", value);
+                                    archive.value("epoch", value);
+                                  }),
                Error, "'epoch'", "named twice");
 }
 

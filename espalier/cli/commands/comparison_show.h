@@ -1,6 +1,6 @@
 // What a command says of a comparison while it plays: evaluate, demo, and train ppo --reward-ab.
 //
-// Kept true: one that a signal stops says how to go on, whether it had begun or not.
+// Kept true: a comparison that a signal stops says how to go on, whether it had begun or not.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 #include "espalier/cli/commands.h"
 #include "espalier/cli/flags/data.h"
 #include "espalier/core/error.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/core/text/byte_size.h"
 #include "espalier/data/sources/source.h"
 #include "espalier/watch/terminal/table.h"
@@ -36,7 +37,7 @@ struct ConvertOptions {
   void visit(Visitor&& v) {
     visit_source(v, source);
     v({.name = "out", .help = "the file to write", .placeholder = "FILE"}, out);
-    v({.name = "force", .help = "overwrite the file where it exists"}, force);
+    v(force_option(), force);
   }
 };
 

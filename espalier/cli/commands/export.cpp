@@ -4,6 +4,7 @@
 #include "espalier/cli/commands.h"
 #include "espalier/cli/flags/networks.h"
 #include "espalier/core/error.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/jobs/export.h"
 
 namespace espalier::cli {
@@ -21,7 +22,7 @@ struct ExportFlags {
       config.out);
     visit_lane(v, config.lane, "3, best (of validation) or all");
     visit_checkpoint(v, config.checkpoint);
-    v({.name = "force", .help = "overwrite files that exist"}, config.overwrite);
+    v(force_option("overwrite files that exist"), config.overwrite);
   }
 };
 

@@ -63,8 +63,8 @@ void print_seeds(const Json& state) {
 }
 
 std::string why_without_score(const Json& job) {
-  return job == "evaluate" ? "none: a comparison has none"
-                           : "none: it is of the middle of an epoch, or of one that was not validated";
+  return job == "evaluate" ? "none: a comparison has no score"
+                           : "none: it was taken within an epoch, or after one that was not validated";
 }
 
 int inspect(const InspectOptions& options, Context&) {

@@ -6,6 +6,7 @@
 
 #include "espalier/cli/commands.h"
 #include "espalier/core/error.h"
+#include "espalier/core/shared_options.h"
 #include "espalier/jobs/linet.h"
 
 namespace espalier::cli {
@@ -25,7 +26,7 @@ struct ExportOptions {
        .placeholder = "RUN"},
       from);
     v({.name = "to", .help = "the file to write", .placeholder = "FILE"}, to);
-    v({.name = "force", .help = "overwrite the file where it exists"}, force);
+    v(force_option(), force);
   }
 };
 

@@ -43,7 +43,7 @@ struct PredictFlags {
     v({.name = "format",
        .help = "json: one line of JSON per image; safetensors: probabilities, classes and logits"},
       one_of(format, {{"json", Format::kJson}, {"safetensors", Format::kSafetensors}}));
-    v({.name = "force", .help = "overwrite the file where it exists"}, force);
+    v(force_option(), force);
     visit_source(v, config.source);
     auto data = in_group(v, "Data");
     data({.name = "split", .help = "which split of data that has them"},

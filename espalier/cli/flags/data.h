@@ -13,12 +13,12 @@ void visit_resident(Visitor&& visitor, data::ResidentConfig& resident) {
   using data::WantedResidency;
   auto v = in_group(visitor, "Data");
   v({.name = "validation",
-     .help = "training samples to set aside for every decision made during training; -1: a tenth, or the "
-             "validation split that the data has",
+     .help = "training samples to set aside, which all decisions during training are based on; -1: the "
+             "data's own validation split, or a tenth where it has none",
      .low = -1,
      .high = 1e15},
     resident.validation);
-  v({.name = "validation-seed", .help = "chooses the samples that are set aside"}, resident.validation_seed);
+  v({.name = "validation-seed", .help = "seed that chooses the samples set aside"}, resident.validation_seed);
   v({.name = "store", .help = "what the device keeps: the source's own integers, or normalised values"},
     one_of(resident.store,
            {{"source", Stored::kAsSource}, {"float32", Stored::kFloat32}, {"bfloat16", Stored::kBFloat16}}));

@@ -23,13 +23,12 @@ void visit_networks(Visitor&& visitor, train::PopulationConfig& population) {
   v({.name = "host", .help = "the network that every lane begins as", .choices = grow::hosts().names()},
     population.host);
   v({.name = "plan",
-     .help = "own: a full pass over the data in an epoch for every lane; split: one pass shared out over the "
-             "lanes"},
+     .help = "own: in an epoch every lane passes over all of the data; split: the lanes share out one pass"},
     one_of(population.plan, {{"own", data::PlanKind::kOwn}, {"split", data::PlanKind::kSplit}}));
   v({.name = "split-by",
      .help =
-         "with --plan split, who shares a pass out: all lanes, wherever they are (world), or those of each "
-         "device"},
+         "with --plan split, which lanes share a pass out: all, wherever they are (world), or those of each "
+         "device (device)"},
     one_of(population.split_by, {{"world", data::SplitBy::kWorld}, {"device", data::SplitBy::kDevice}}));
 }
 
@@ -38,12 +37,12 @@ template <class Visitor>
 void visit_seeds(Visitor&& visitor, train::PopulationConfig& population) {
   auto v = in_group(visitor, kGrowthFlags);
   v({.name = "seed-rate",
-     .help = "what a seed's learning rate is, as a multiple of its host's (--seed-schedule)",
+     .help = "a seed's learning rate, as a multiple of its host's (--seed-schedule)",
      .low = 0,
      .high = 1000},
     population.seed_rate);
   v({.name = "seed-warm-up",
-     .help = "batches over which a new seed's rate rises in a line, on top of the schedule; 0: none",
+     .help = "batches over which a new seed's rate rises linearly, on top of the schedule; 0: no warm-up",
      .low = 0,
      .high = 1e9},
     population.seed_warm_up);
@@ -51,8 +50,8 @@ void visit_seeds(Visitor&& visitor, train::PopulationConfig& population) {
   names.insert(names.begin(), {"host", std::nullopt});
   v({.name = "seed-schedule",
      .help =
-         "how a seed's rate goes on after its warm-up: with its host's (host), or from the peak in a way of "
-         "its own, as --schedule has them, over the batches that are left when it begins to train"},
+         "how a seed's rate moves after its warm-up: with its host's (host), or from the peak along one of "
+         "the curves of --schedule, over the batches left when it begins to train"},
     one_of(population.seed_schedule, std::move(names)));
 }
 
@@ -78,17 +77,17 @@ void visit_gates(Visitor&& visitor, train::PopulationConfig& population) {
      .high = 1e30},
     population.gates.max_gradient_norm);
   v({.name = "gate-improvement",
-     .help = "strict: points of validation accuracy to gain while a seed trains (G2)",
+     .help = "strict: points of validation accuracy that the network must gain while a seed trains (G2)",
      .low = -100,
      .high = 100},
     population.gates.min_improvement_points);
   v({.name = "gate-gradient-ratio",
-     .help = "strict: least share of the host's gradient norm that the seed's is (G2)",
+     .help = "strict: least gradient norm of a seed, as a share of its host's (G2)",
      .low = 0,
      .high = 1e9},
     population.gates.min_gradient_ratio);
   v({.name = "gate-contribution",
-     .help = "strict: points that a seed must contribute more than to be kept (G5)",
+     .help = "strict: points of accuracy; a seed is kept if it contributes more (G5)",
      .low = -100,
      .high = 100},
     population.gates.min_contribution_points);
@@ -101,31 +100,31 @@ template <class Visitor>
 void visit_episodes(Visitor&& visitor, train::EnvironmentConfig& environments) {
   auto v = in_group(visitor, kGrowthFlags);
   v({.name = "episode-length",
-     .help = "steps of an episode: an epoch (or --batches-per-step batches) and a decision each",
+     .help = "steps per episode: each is an epoch (or --batches-per-step batches) and a decision",
      .low = 2,
      .high = 1e6},
     environments.population.epochs);
   v({.name = "slots",
-     .help = "where seeds may be planted, such as r0c0,r0c1; without it everywhere",
+     .help = "where seeds may be planted, such as r0c0,r0c1; without this flag everywhere",
      .placeholder = "LIST"},
     names_in(environments.slots, "--slots"));
   v({.name = "max-seeds", .help = "seeds that a network may hold at once", .low = 1, .high = 1e6},
     environments.max_seeds);
   v({.name = "parameter-budget",
-     .help = "added parameters, as a share of the host's, that the policy is shown as the whole budget",
+     .help = "added parameters that the policy sees as its whole budget, as a share of the host's",
      .low = 1e-6,
      .high = 1e6},
     environments.parameter_budget);
   v({.name = "telemetry-every",
      .help =
-         "show the gradient norms of all seeds every so many steps, 0: never; in the others only those of "
-         "seeds in TRAINING and HOLDING, which gates ask for",
+         "show the gradient norms of all seeds every so many steps, 0: never; in other steps only those of "
+         "seeds in TRAINING and HOLDING, which gates need",
      .low = 0,
      .high = 1e6},
     environments.population.telemetry_every);
   auto on_machine = in_group(visitor, kMachineFlags);
   on_machine({.name = "policy-device",
-              .help = "where the policy lives; without it the first of the devices",
+              .help = "where the policy lives; without this flag on the first of the devices",
               .placeholder = "DEVICE"},
              device_member(environments.policy_device, ""));
 }

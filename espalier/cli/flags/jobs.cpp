@@ -67,7 +67,8 @@ std::string_view controller_help() {
 
 std::string_view controllers_help() {
   static const std::string help = fmt::format(
-      "whom to compare: {}, ppo:FILE for a policy that train ppo saved, or ppo:RUN for that of a run; "
+      "which controllers to compare: {}, ppo:FILE for a policy that train ppo saved, or ppo:RUN for that of "
+      "a run; "
       "static: "
       "what the first policy grew, from the first step on; replay: what it did, in other networks "
       "(static:FILE, replay:FILE: what a recording says)",

@@ -58,7 +58,7 @@ struct HostFlags {
 // "who decides, ...: none, random, heuristic, or ppo:FILE ...", from the registry of controllers.
 std::string_view controller_help();
 
-// "whom to compare: none, random, heuristic, ppo:FILE ...", from the same.
+// "which controllers to compare: none, random, heuristic, ppo:FILE ...", from the same.
 std::string_view controllers_help();
 
 // train population.
@@ -151,7 +151,7 @@ struct PpoFlags {
             .high = 1e9},
            ppo.rounds);
     policy({.name = "controller",
-            .help = "who decides; only ppo learns, the others are there to compare with",
+            .help = "who decides: only ppo learns, the others are there to compare with",
             .choices = deciders()},
            ppo.controller);
     policy({.name = "save", .help = "write the policy there after every round", .placeholder = "FILE"}, save);
@@ -166,11 +166,10 @@ struct PpoFlags {
         reward_ab);
     auto machine = in_group(v, kMachineFlags);
     machine({.name = "timing",
-             .help = "measure what training, validation and acting take, without waiting for it"},
+             .help = "measure how long training, validation and acting take, without waiting for the device"},
             ppo.timing);
-    machine(
-        {.name = "time-every", .help = "steps from one that is measured to the next", .low = 1, .high = 1e9},
-        ppo.population.time_every);
+    machine({.name = "time-every", .help = "measure every so many steps", .low = 1, .high = 1e9},
+            ppo.population.time_every);
     visit_run(v, run);
   }
 
@@ -197,8 +196,7 @@ struct EvaluateFlags {
              evaluate.greedy);
     compared({.name = "keep",
               .help = "a new folder for the best network of every controller and episode, by validation: "
-                      "pairs of files "
-                      "as export writes them, for predict and --from",
+                      "pairs of files as export writes them, for predict and --from",
               .placeholder = "DIR"},
              evaluate.keep);
     compared(

@@ -24,29 +24,32 @@ void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
     one_of(linet.rules,
            {{"original", linet::LinetRules::kOriginal}, {"espalier", linet::LinetRules::kEspalier}}));
   v({.name = "streams",
-     .help = "fields of the data, one per stream, such as rgb,depth; without it all of them",
+     .help = "fields of the data, one per stream, such as rgb,depth; without this flag all fields",
      .placeholder = "NAMES"},
     names_in(linet.streams, "--streams"));
   v({.name = "width",
-     .help = "what the widths 64 to 512 are multiplied with; 0: 1 on a GPU, 0.25 on the CPU",
+     .help = "factor for the widths 64 to 512; 0: 1 on a GPU, 0.25 on the CPU",
      .low = 0,
      .high = 16},
     linet.width);
   v({.name = "weights",
-     .help = "begin with these, a file that `espalier linet export` or PyTorch wrote",
+     .help = "first values of the weights: a file that `espalier linet export` or PyTorch wrote",
      .placeholder = "FILE"},
     linet.weights);
-  v({.name = "optimizer", .help = "how weights move"},
+  v({.name = "optimizer", .help = "the optimiser: adamw or sgd"},
     one_of(linet.optimizer, {{"adamw", train::OptimizerKind::kAdamW}, {"sgd", train::OptimizerKind::kSgd}}));
   visit_learning_rate(visitor, kNetworkFlags, linet.learning_rate);
   v({.name = "rates",
-     .help = "what the learning rate is multiplied with for every stream, then for the integrated path: "
+     .help = "factors of the learning rate: one for each stream, then one for the integrated path, such as "
              "1,0.5,0.5,1",
      .placeholder = "FACTORS"},
     factors_member(linet.rates, "--rates"));
   visit_schedule(visitor, kNetworkFlags, linet.schedule, linet.warm_up);
   visit_gradients(visitor, kNetworkFlags, linet, "largest gradient norm of the network; 0: any");
-  v({.name = "dropout", .help = "share of the pooled features left out", .low = 0, .high = 0.99},
+  v({.name = "dropout",
+     .help = "share of the pooled features that are left out while training",
+     .low = 0,
+     .high = 0.99},
     linet.dropout);
   v({.name = "modality-dropout",
      .help = "how likely a sample loses one of its streams; by the rules espalier: how likely each of its "
@@ -70,7 +73,8 @@ void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
      .high = 1e6},
     linet.balance);
   v({.name = "balance-layer",
-     .help = "whose layers that loss is averaged over; auto: layer4, or all by the rules espalier"},
+     .help =
+         "layers that the loss of --balance is averaged over; auto: layer4, or all by the rules espalier"},
     one_of(linet.balance_layer, {{"auto", train::BalanceLayer::kAuto},
                                  {"all", train::BalanceLayer::kAll},
                                  {"conv1", train::BalanceLayer::kConv1},
@@ -84,8 +88,8 @@ void visit_linet(Visitor&& visitor, train::LinetConfig& linet) {
      .high = 1e6},
     linet.patience);
   v({.name = "stream-patience",
-     .help = "epochs without a better accuracy of its own head that a stream may have; with one more it is "
-             "frozen with its best weights, by the rules espalier with this many as it is; 0: never",
+     .help = "epochs that a stream may go without a better accuracy of its own head; after one more it is "
+             "frozen with its best weights, by the rules espalier after this many as it is; 0: never",
      .low = 0,
      .high = 1e6},
     linet.stream_patience);

@@ -41,7 +41,8 @@ void visit_devices(Visitor&& visitor, std::vector<DeviceName>& devices) {
 template <class Visitor>
 void visit_precision(Visitor&& visitor, train::Precision& precision) {
   auto v = in_group(visitor, kMachineFlags);
-  v(precision_option("what is computed in; weights stay fp32; auto: bf16 on a GPU, fp32 on the CPU"),
+  v(precision_option(
+        "number format of computations; weights stay fp32; auto: bf16 on a GPU, fp32 on the CPU"),
     one_of(precision, train::precision_names()));
 }
 
@@ -50,20 +51,20 @@ void visit_machine(Visitor&& visitor, train::JobConfig& job) {
   visit_precision(visitor, job.precision);
   auto v = in_group(visitor, kMachineFlags);
   v({.name = "threads",
-     .help = "threads of an operator on the CPU; 0: as torch chooses, one per core or OMP_NUM_THREADS",
+     .help = "threads per operator on the CPU; 0: as torch chooses, one per core or OMP_NUM_THREADS",
      .low = 0,
      .high = 4096},
     job.threads);
   v({.name = "graphs", .help = "on a GPU, capture steps once and replay them"}, job.graphs);
-  v({.name = "deterministic",
-     .help = "the same bits on every run of one machine with one number of threads; never times anything"},
+  v(deterministic_option(
+        "the same bits in every run on one machine with one number of threads; nothing is chosen by timing"),
     job.deterministic);
   v({.name = "convolutions",
-     .help = "convolutions.json of an earlier run: do them as they were chosen there",
+     .help = "convolutions.json of an earlier run: use the algorithms that were chosen there",
      .placeholder = "FILE"},
     job.convolutions);
   v({.name = "device-memory",
-     .help = "cap on what is allocated on a device, such as 20GiB; 0: none",
+     .help = "most memory to allocate on a device, such as 20GiB; 0: no limit",
      .low = 0,
      .format = OptionFormat::kByteSize},
     job.device_memory);

@@ -26,12 +26,12 @@ void visit_policy(Visitor&& visitor, train::PolicyConfig& policy) {
      .high = 1},
     policy.clip_ratio);
   v({.name = "op-entropy",
-     .help = "weight of the op's entropy in the first round: with less of it, waiting is soon all it does",
+     .help = "weight of the op's entropy in the first round: with too little, the policy soon only waits",
      .low = 0,
      .high = 10},
     policy.op_entropy_first);
   v({.name = "op-entropy-last",
-     .help = "weight of the op's entropy in the last round; in between along a line",
+     .help = "weight of the op's entropy in the last round; it moves linearly in between",
      .low = 0,
      .high = 10},
     policy.op_entropy_last);
@@ -45,11 +45,17 @@ void visit_policy(Visitor&& visitor, train::PolicyConfig& policy) {
      .low = 0,
      .high = 10},
     policy.entropy_last);
-  v({.name = "target-kl", .help = "an update ends where the policy moved further", .low = 0, .high = 1e9},
+  v({.name = "target-kl",
+     .help = "approximate KL divergence at which an update ends early",
+     .low = 0,
+     .high = 1e9},
     policy.target_kl);
-  v({.name = "update-epochs", .help = "passes over a round in an update", .low = 1, .high = 1000},
+  v({.name = "update-epochs", .help = "passes over the round per update", .low = 1, .high = 1000},
     policy.update_epochs);
-  v({.name = "minibatches", .help = "parts of a round's lanes, a step of Adam each", .low = 1, .high = 4096},
+  v({.name = "minibatches",
+     .help = "parts that a round's lanes are cut into, with one step of Adam for each",
+     .low = 1,
+     .high = 4096},
     policy.minibatches);
 }
 
@@ -64,12 +70,12 @@ void visit_reward(Visitor&& visitor, policy::RewardConfig& reward) {
   constexpr double kMost = 1e6;
   v({.name = "reward", .help = reward_help(), .choices = policy::rewards().names()}, reward.rule);
   v({.name = "reward-accuracy",
-     .help = "shaped: for each point of validation accuracy gained",
+     .help = "shaped: reward for each point of validation accuracy gained",
      .low = 0,
      .high = kMost},
     weights.accuracy);
   v({.name = "reward-potential",
-     .help = "shaped: times what stages of seeds are worth on their way",
+     .help = "shaped: weight of what a seed's stages are worth on its way",
      .low = 0,
      .high = kMost},
     weights.potential);
@@ -81,22 +87,22 @@ void visit_reward(Visitor&& visitor, policy::RewardConfig& reward) {
   v({.name = "reward-op", .help = "not sparse: the cost of any op but WAIT", .low = 0, .high = kMost},
     weights.op);
   v({.name = "reward-contribution",
-     .help = "contribution: for each point that a seed contributes, in every step",
+     .help = "contribution: reward in every step for each point that a seed contributes",
      .low = 0,
      .high = kMost},
     weights.contribution);
   v({.name = "reward-escrow",
-     .help = "escrow: for each point of contribution that lasts",
+     .help = "escrow: reward for each point of contribution that lasts",
      .low = 0,
      .high = kMost},
     weights.escrow);
   v({.name = "reward-end-accuracy",
-     .help = "at the end: times validation accuracy, from 0 to 1",
+     .help = "at the end: weight of validation accuracy, taken from 0 to 1",
      .low = 0,
      .high = kMost},
     weights.end_accuracy);
   v({.name = "reward-end-seed",
-     .help = "at the end: for each kept seed that contributes",
+     .help = "at the end: reward for each kept seed that contributes",
      .low = 0,
      .high = kMost},
     weights.end_seed);

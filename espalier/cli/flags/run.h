@@ -10,7 +10,7 @@ template <class Visitor>
 void visit_folder(Visitor&& visitor, run::RunConfig& run) {
   auto v = in_group(visitor, "Run");
   v({.name = "run-dir",
-     .help = "where to write results; without it a new folder in runs/",
+     .help = "where to write results; without this flag a new folder in runs/",
      .placeholder = "DIR"},
     run.run_dir);
 }
@@ -27,8 +27,8 @@ void visit_session(Visitor&& visitor, run::RunConfig& run) {
      .placeholder = "PATH"},
     run.resume);
   v({.name = "restart",
-     .help = "where --run-dir holds a run: auto goes on with it if the configuration is the same; fresh "
-             "throws it away; resume wants a checkpoint"},
+     .help = "what to do where --run-dir holds a run: auto goes on with it if the configuration is the same; "
+             "fresh throws it away; resume goes on, and fails without a checkpoint"},
     one_of(run.restart,
            {{"auto", Restart::kAuto}, {"fresh", Restart::kFresh}, {"resume", Restart::kResume}}));
   v({.name = "allow-change",
@@ -36,18 +36,18 @@ void visit_session(Visitor&& visitor, run::RunConfig& run) {
      .placeholder = "KEYS"},
     names_in(run.allow_change, "--allow-change"));
   v({.name = "checkpoint-minutes",
-     .help = "time between checkpoints; 0: one after every batch; one is written in any case when a signal "
+     .help = "minutes between checkpoints; 0: one after every batch; one is always written when a signal "
              "stops the run, and at its end",
      .low = 0,
      .high = 1e6},
     run.checkpoint_minutes);
   v({.name = "keep-checkpoints",
-     .help = "how many of the newest are kept; the best is kept besides",
+     .help = "how many of the newest checkpoints to keep, besides the best",
      .low = 1,
      .high = 1e6},
     run.keep_checkpoints);
   v({.name = "report-minutes",
-     .help = "time between two versions of report.html, the page of the run; one is made in any case at its "
+     .help = "minutes between two versions of report.html, the page of the run; one is always made at its "
              "end",
      .low = 0.01,
      .high = 1e6},

@@ -25,16 +25,16 @@ void visit_source(Visitor&& visitor, data::SourceConfig& source) {
   v({.name = "data", .help = data_help()}, source.data);
   v({.name = "classes",
      .help =
-         "numbers of the classes to keep, such as 0-4 or 0,3,7-9: others are left out, labels count from 0; "
-         "without it all",
+         "numbers of the classes to keep, such as 0-4 or 0,3,7-9: others are left out, and labels count from "
+         "0; without this flag all",
      .placeholder = "LIST"},
     classes_member(source.classes, "--classes"));
   v({.name = "resize",
-     .help = "HxW: resize the images of a folder; without it they must have one size",
+     .help = "HxW: resize the images of a folder; without this flag they must all have the same size",
      .placeholder = "HxW"},
     size_member(source.resize, "--resize"));
   v({.name = "channels",
-     .help = "1 or 3: make the 8-bit images of a folder grey or colour; 0: they must agree",
+     .help = "1 or 3: make the 8-bit images of a folder grey or colour; 0: they must all be alike",
      .low = 0,
      .high = 3},
     source.channels);
@@ -42,11 +42,14 @@ void visit_source(Visitor&& visitor, data::SourceConfig& source) {
      .help = "what to do with an image that cannot be decoded; skip lists them and keeps labels aligned"},
     one_of(source.on_bad_sample, {{"error", data::OnBadSample::kError}, {"skip", data::OnBadSample::kSkip}}));
   v({.name = "data-seed", .help = "seed of a synthetic source"}, source.data_seed);
-  v({.name = "synthetic-train", .help = "train samples a synthetic source makes", .low = 1, .high = 1e8},
+  v({.name = "synthetic-train",
+     .help = "training samples that a synthetic source makes",
+     .low = 1,
+     .high = 1e8},
     source.synthetic_train);
-  v({.name = "synthetic-test", .help = "test samples a synthetic source makes", .low = 1, .high = 1e8},
+  v({.name = "synthetic-test", .help = "test samples that a synthetic source makes", .low = 1, .high = 1e8},
     source.synthetic_test);
-  v({.name = "synthetic-size", .help = "HxW of a synthetic source's images", .placeholder = "HxW"},
+  v({.name = "synthetic-size", .help = "HxW: size of a synthetic source's images", .placeholder = "HxW"},
     size_member(source.synthetic_size, "--synthetic-size"));
 }
 

@@ -25,26 +25,27 @@ template <class Visitor>
 void visit_steps(Visitor&& visitor, train::PopulationConfig& population) {
   auto v = in_group(visitor, kTrainingFlags);
   v({.name = "batches-per-step",
-     .help = "batches between two decisions, whatever the size of the data: the walk over it goes on across "
-             "decisions, and epochs and steps of an episode count decisions; 0: a pass over the data",
+     .help = "batches between two decisions, whatever the size of the data: the pass over it goes on across "
+             "decisions, and epochs and steps of an episode count decisions; 0: one whole pass",
      .low = 0,
      .high = 1e9},
     population.batches_per_step);
   v({.name = "validate-every",
-     .help = "steps from one that is validated to the next; the last step of an episode always is",
+     .help = "validate every so many steps; the last step of an episode is always validated",
      .low = 1,
      .high = 1e9},
     population.validate_every);
   v({.name = "validation-parts",
-     .help = "parts that the validation split is cut into: a step scores one of them, in turn, and the last "
-             "step of an episode all; fewer samples, a larger error, which metrics give",
+     .help =
+         "parts that the validation split is cut into: each step scores one of them, in turn, and the last "
+         "step of an episode all; fewer samples mean a larger error, which metrics state",
      .low = 1,
      .high = 1e6},
     population.validation_parts);
   v({.name = "validation-batch",
      .help =
          "samples per network that are scored at a time, on validation and test; 0: as many as keep a GPU "
-         "busy, and 64 on the CPU, whatever --batch is",
+         "busy, or 64 on the CPU, whatever --batch is",
      .low = 0,
      .high = 1 << 20},
     population.validation_batch);
@@ -65,8 +66,8 @@ void visit_schedule(Visitor&& visitor, std::string_view group, train::RateCurve&
   auto v = in_group(visitor, group);
   v({.name = "schedule",
      .help =
-         "how the rate goes on after the warm-up, over all batches: it falls to 0 in a line (one-cycle) or "
-         "along a cosine, stays (constant), or falls by 10 at 50 % and again at 75 % of them (step)"},
+         "how the rate moves after the warm-up: it falls to 0 linearly (one-cycle) or along a cosine, stays "
+         "(constant), or falls to a tenth at 50 % and again at 75 % of all batches (step)"},
     one_of(schedule, curve_names<train::RateCurve>()));
   v({.name = "warm-up", .help = "share of the run over which the rate rises", .low = 0, .high = 0.99},
     warm_up);
@@ -77,7 +78,7 @@ template <class Visitor>
 void visit_batches(Visitor&& visitor, train::JobConfig& job) {
   auto v = in_group(visitor, kTrainingFlags);
   v(batch_option(
-        "samples per network and step; where several ranks share a batch, it is that of all together"),
+        "samples per network and step; where several ranks share a batch, those of all ranks together"),
     job.batch);
   v({.name = "crop-pad", .help = "pixels to pad on each side before a random crop", .low = 0, .high = 1024},
     job.crop_pad);
@@ -97,7 +98,7 @@ void visit_learning_rate(Visitor&& visitor, std::string_view group, double& lear
     learning_rate);
 }
 
-// What gradients are worth to weights, and to which loss. Config: of whatever is trained; clip_help: whose
+// How gradients move weights, and of which loss. Config: that of whatever is trained; clip_help: whose
 // gradients are clipped.
 template <class Visitor, class Config>
 void visit_gradients(Visitor&& visitor, std::string_view group, Config& config, std::string_view clip_help) {

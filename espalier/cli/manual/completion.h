@@ -1,5 +1,5 @@
 // What a shell offers behind `espalier`: commands, flags, and the values of flags that have a list of them;
-// files behind those that want one.
+// file names behind flags that want a file.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ class LockFile {
   int descriptor_ = -1;
 };
 
-// Who holds the lock now, as that process wrote itself down ("process 4711 on host"); none: nobody.
+// Who holds the lock now, as that process wrote itself down ("process 4711 on host"), if anybody does.
 std::optional<std::string> lock_holder(const std::string& path);
 
 }  // namespace espalier

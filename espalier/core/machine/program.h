@@ -1,4 +1,4 @@
-// What program a run was made with, as its main() says: written beside the results.
+// Which program made a run, as its main() says: written beside the results.
 #pragma once
 
 #include <string>

@@ -81,7 +81,7 @@ std::vector<int64_t> parse_classes(std::string_view option, std::string_view tex
   std::ranges::sort(classes);
   if (const auto twice = std::ranges::adjacent_find(classes); twice != classes.end())
     refuse(option, text, fmt::format("names class {} twice", *twice));
-  if (classes.size() == 1) refuse(option, text, "leaves a single class, of which nothing can be learned");
+  if (classes.size() == 1) refuse(option, text, "leaves a single class: there is nothing to learn");
   return classes;
 }
 

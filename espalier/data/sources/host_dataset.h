@@ -1,6 +1,6 @@
-// A dataset in host memory, as every source delivers it: named fields in channels-last order and one label a
-// sample, for a train and a test split, and for validation where the source has such a split. No torch here:
-// the readers of outside bytes build in seconds and can be fuzzed alone.
+// A dataset in host memory, as every source delivers it: named fields in channels-last order and one label
+// per sample, for a train and a test split, and for validation where the source has such a split. No torch
+// here: the readers of outside bytes build in seconds and can be fuzzed alone.
 //
 // Kept true: all fields of a split have as many samples as there are labels, in the same order; all splits
 // have the same fields (name, type, height, width, channels, in the same order); labels are indices into

@@ -1,5 +1,5 @@
-// How hosts and blueprints describe themselves in Python, for `espalier export`: text of plain PyTorch. One
-// that does not is trained like any other, and cannot be exported.
+// How hosts and blueprints describe themselves in Python, for `espalier export`: text of plain PyTorch. A
+// host or blueprint that does not is trained like any other, but cannot be exported.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What every host is told, and what it tells of its slots, whatever it computes.
+// What every host is given, and what it says of its slots, whatever it computes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct HostFrame {
   int64_t num_classes = 10;
   MemoryFormat memory_format = MemoryFormat::kChannelsLast;
   uint64_t seed = 0;  // for the parameters at birth, those of seeds included
-  // [lanes] which of a job's lanes each one is, where several populations share them: first values depend on
+  // [lanes] which of a job's lanes each one is, where several stacks share them: first values depend on
   // it; empty: 0, 1, ...
   std::vector<int64_t> lane_ids = {};
 

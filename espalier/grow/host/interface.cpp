@@ -15,7 +15,7 @@
 namespace espalier::grow {
 namespace {
 
-// The growth of a population, with one slot left out.
+// The growth of a stack, with one slot left out.
 class WithoutSlot final : public SlotGrowth {
  public:
   WithoutSlot(SlotGrowth* growth, int64_t slot) : growth_(growth), slot_(slot) {}

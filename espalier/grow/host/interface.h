@@ -1,13 +1,13 @@
-// The network that every lane begins as, and what a population asks of it. CnnHost (cnn.h) is one; a program
-// may bring its own (examples/own_host.cpp) and give it a name (registry.h).
+// The network that every lane begins as, and what a stack of networks asks of it. CnnHost (cnn.h) is one; a
+// program may bring its own (examples/own_host.cpp) and give it a name (registry.h).
 //
 // Kept true by every host:
 // - Lanes never mix, and a lane at birth depends on (seed, lane's number in the job, parameter) alone.
 // - At every slot that holds seeds a forward pass hands what is there to SlotGrowth::grow(), and goes on
 //   with what comes back. It reads nothing on the CPU's side, so that a step can be captured.
 // - Parameters and buffers stay where they are for the host's life.
-// - Every batch norm is HostContext::norm()'s: where several processes share a batch, running statistics are
-//   then the same in all of them, and nobody averages them.
+// - Every batch norm comes from HostContext::norm(): where several processes share a batch, running
+//   statistics are then the same in all of them and need no averaging.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -15,10 +15,10 @@ namespace espalier::grow {
 struct HostKind {
   std::string name;
   HostMaker make;
-  // What the plan of memory knows of it before it is built; none: a program's own, whose activations it
+  // What the plan of memory knows of it before it is built; none for a program's own, whose activations it
   // cannot foresee.
   std::optional<CnnHostOptions> cnn = std::nullopt;
-  // For data of this kind; none: networks of this host cannot be exported.
+  // Python for data of this kind; without it networks of this host cannot be exported.
   std::function<PythonHost(const HostFrame&)> python = {};
 };
 

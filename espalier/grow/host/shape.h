@@ -27,7 +27,7 @@ struct CnnHostOptions {
   int64_t kernel_size = 3;     // odd: a convolution keeps height and width
   MemoryFormat memory_format = MemoryFormat::kChannelsLast;
   uint64_t seed = 0;  // for the parameters at birth, those of seeds included
-  // [lanes] which of a job's lanes each one is, where several populations share them: first values depend on
+  // [lanes] which of a job's lanes each one is, where several stacks share them: first values depend on
   // it; empty: 0, 1, ...
   std::vector<int64_t> lane_ids = {};
 

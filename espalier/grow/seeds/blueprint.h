@@ -76,11 +76,11 @@ struct Blueprint {
   std::function<int64_t(const SeedShape&)> num_parameters;  // per seed
   std::function<std::unique_ptr<SeedModule>(const SeedBuild&)> make;
   std::function<PythonSeed(const SeedShape&)> python =
-      {};  // none: networks with such seeds cannot be exported
+      {};  // without it networks with such seeds cannot be exported
   // Rules try the lowest first, equal ones by their numbers; 1 to 7 come with the library.
   int32_t preference = kTriedLast;
   // For the plan of memory: values that a training step keeps of each sample, as multiples of the slot's:
-  // what comes in, what layers make, what goes out. None: as the heaviest of those that say so.
+  // what comes in, what layers make, what goes out. Without it the heaviest of those that say so is assumed.
   std::function<double(const SeedShape&, at::Device)> held = {};
 };
 

@@ -1,11 +1,10 @@
 // The blueprints that come with the library. C channels; GroupNorm by group_norm_groups(); convolutions keep
-// height and width and have no bias; what is not said to begin otherwise begins as
-// torch's defaults.
+// height and width and have no bias; initial values are torch's defaults unless stated otherwise.
 //
 //   noop        x
 //   norm        x + tanh(s) (GroupNorm(x) - x), s a scalar, 0 at birth
-//   attention   squeeze-excite (Hu et al., arXiv 1709.01507): x times 2
-//   sigmoid(linear(relu(linear(pool(x))))),
+//   attention   squeeze-excite (Hu et al., arXiv 1709.01507):
+//               x times 2 sigmoid(linear(relu(linear(pool(x))))),
 //               C/4 features between, the second linear map 0 at birth
 //   depthwise   x + GroupNorm(relu(1x1(3x3 depthwise(x))))
 //   bottleneck  x + GroupNorm(1x1(3x3(1x1(x)))), max(8, C/4) channels between

@@ -1,4 +1,4 @@
-// What a whole sample says in a few numbers: squeeze-and-excite (Hu et al., arXiv 1709.01507), for attention
+// A whole sample summed up in a few numbers: squeeze-and-excite (Hu et al., arXiv 1709.01507), for attention
 // and for the gates of blending.
 //
 // Kept true: entries never mix, and an entry's bits are those it has alone. Differentiable once. On CUDA one

@@ -99,7 +99,7 @@ std::vector<int64_t> SeedStack::gated_lanes() const {
   return gated;
 }
 
-SeedStack::Gate SeedStack::set_state(int64_t lane, const SlotState& state) {
+SeedStack::GateChange SeedStack::set_state(int64_t lane, const SlotState& state) {
   const auto place = static_cast<size_t>(entry_of(lane));
   const bool was_gated = gated_[place];
   gated_[place] = state.blend_operator == BlendOperator::kGate;
@@ -107,7 +107,7 @@ SeedStack::Gate SeedStack::set_state(int64_t lane, const SlotState& state) {
   // Before BLENDING nothing goes through the gate: weight decay alone would move it.
   is_gate_frozen_.host[place] =
       is_frozen_.host[place] || !gated_[place] || state.stage == SeedStage::kTraining;
-  return gated_[place] && !was_gated ? Gate::kOpened : Gate::kAsBefore;
+  return gated_[place] && !was_gated ? GateChange::kOpened : GateChange::kNone;
 }
 
 void SeedStack::end_changes(Room room) {

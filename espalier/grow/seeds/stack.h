@@ -1,5 +1,5 @@
-// The seeds of one blueprint in one slot: a stacked module with room for every lane, of which as many entries
-// are in use as the lanes need.
+// The seeds of one blueprint in one slot: a stacked module with room for every lane, in which as many
+// entries are in use as the lanes need.
 //
 // Kept true: storage is made once, for all lanes, and never moves; the capacity is one of 0, 1, 2, 4, ..., L
 // and reaches the last entry in use; a seed keeps its entry for life; an entry that is planted or released
@@ -50,8 +50,8 @@ class SeedStack {
   void release(int64_t lane);
 
   // What the lane's state says about its seed. Everything reaches the device with the table's next upload.
-  enum class Gate { kAsBefore, kOpened };  // opened: the seed now blends with GATE, and did not before
-  Gate set_state(int64_t lane, const SlotState& state);
+  enum class GateChange { kNone, kOpened };  // opened: the seed now blends with GATE, and did not before
+  GateChange set_state(int64_t lane, const SlotState& state);
   // After a round of changes: fits the capacity, and notes whether there are gates.
   enum class Room { kNeeded, kKept };  // kept: neither the capacity nor gates are given up
   void end_changes(Room room);

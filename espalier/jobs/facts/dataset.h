@@ -1,4 +1,4 @@
-// What tells one dataset from another, for the fingerprint of a run.
+// What distinguishes one dataset from another, for the fingerprint of a run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

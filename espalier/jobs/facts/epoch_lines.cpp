@@ -19,7 +19,7 @@ ordered_json or_null(const std::optional<Value>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
-// Of an accuracy that was measured on so many samples.
+// Standard error of an accuracy measured on so many samples.
 double standard_error(double accuracy, int64_t num_samples) {
   return std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(num_samples));
 }
@@ -34,7 +34,7 @@ int64_t num_seeds(const train::EpochRecord& epoch) {
 
 }  // namespace
 
-EpochLines::EpochLines(const grow::Population& population) : blueprints_(population.blueprints().names()) {
+EpochLines::EpochLines(const grow::NetworkStack& population) : blueprints_(population.blueprints().names()) {
   for (const grow::SlotSpec& slot : population.slots()) slots_.push_back(slot.name);
 }
 

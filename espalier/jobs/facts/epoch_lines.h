@@ -10,7 +10,7 @@ namespace espalier::jobs {
 
 class EpochLines {
  public:
-  explicit EpochLines(const grow::Population& population);
+  explicit EpochLines(const grow::NetworkStack& population);
 
   nlohmann::ordered_json lane_line(const train::EpochRecord& epoch, const train::LaneRecord& lane) const;
   // learning_rate: at the epoch's end, of lanes that never failed.

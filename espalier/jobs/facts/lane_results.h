@@ -1,4 +1,4 @@
-// What the networks of a run came to, as lines of metrics.jsonl: one per lane, written when all are trained.
+// The results of a run's networks, as lines of metrics.jsonl: one per lane, written when all are trained.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -28,7 +28,7 @@ grow::NetworkDescription described_network(const train::PopulationConfig& option
 }
 
 void add_network_facts(nlohmann::ordered_json& environment, const grow::NetworkDescription& network,
-                       const grow::Population& population) {
+                       const grow::NetworkStack& population) {
   environment[kNetworkFact] = to_json(network);
   std::vector<std::string> slots;
   for (const grow::SlotSpec& slot : population.slots()) slots.push_back(slot.name);

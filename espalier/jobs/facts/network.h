@@ -1,11 +1,12 @@
-// What a run tells of its networks apart from their values, so that they can be taken out of its checkpoints.
+// What a run records about its networks besides their values, so that they can be taken out of its
+// checkpoints.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "espalier/data/resident.h"
 #include "espalier/grow/description.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/population/config.h"
 
 namespace espalier::jobs {
@@ -21,6 +22,6 @@ grow::NetworkDescription described_network(const train::PopulationConfig& option
 
 // Adds the three facts.
 void add_network_facts(nlohmann::ordered_json& environment, const grow::NetworkDescription& network,
-                       const grow::Population& population);
+                       const grow::NetworkStack& population);
 
 }  // namespace espalier::jobs

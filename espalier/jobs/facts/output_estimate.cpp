@@ -16,7 +16,7 @@ constexpr int64_t kWorthAHint = int64_t{64} << 20;
 
 }  // namespace
 
-int64_t lane_line_bytes(const EpochLines& lines, const grow::Population& population, int64_t seeds) {
+int64_t lane_line_bytes(const EpochLines& lines, const grow::NetworkStack& population, int64_t seeds) {
   constexpr double kLongNumber = 1.0 / 3;  // as many digits as most have
   train::EpochRecord epoch{.epoch = 10};
   train::LaneRecord lane{.lane = 10};
@@ -39,9 +39,8 @@ std::string output_text(const OutputShape& shape) {
   const auto bytes =
       static_cast<int64_t>(kWithEvents * static_cast<double>(shape.line_bytes * shape.lanes * shape.steps));
   const int64_t written = (shape.total + shape.every - 1) / shape.every;
-  const std::string which = shape.every == 1
-                                ? fmt::format("a{} {}", shape.unit == "epoch" ? "n" : "", shape.unit)
-                                : fmt::format("in every {} {}s", shape.every, shape.unit);
+  const std::string which = shape.every == 1 ? fmt::format("per {}", shape.unit)
+                                             : fmt::format("in every {} {}s", shape.every, shape.unit);
   return fmt::format("will write about {} of metrics and events {}, {} in all {} {}s, and checkpoints{}",
                      format_byte_size(bytes), which, format_byte_size(bytes * written), shape.total,
                      shape.unit,

@@ -58,7 +58,7 @@ train::JobNeeds NamedController::needs(const train::EnvironmentConfig& options,
 }
 
 std::unique_ptr<train::Controller> NamedController::make(const train::EnvironmentConfig& options,
-                                                         const grow::Population& population,
+                                                         const grow::NetworkStack& population,
                                                          policy::ActingMode mode,
                                                          const train::Recording* played) const {
   if (policy_) return policy_->controller(options, population, flags_.length, mode);

@@ -17,7 +17,7 @@
 
 namespace espalier::jobs {
 
-// How messages call what a job was told.
+// The flags of a job, as messages name them.
 struct ControllerFlags {
   std::string_view controller;  // what names who decides: "--controllers"
   std::string_view length;      // the length of an episode: "--episode-length"
@@ -26,21 +26,21 @@ struct ControllerFlags {
 // Those of `train population` and of what looks at it.
 inline constexpr ControllerFlags kPopulationFlags{.controller = "--controller", .length = "--epochs"};
 
-// Refuses a name of nobody. flag: what names the controller.
+// Refuses an unknown controller name. flag: the one that names the controller.
 void check_controller(const std::string& name, std::string_view flag);
-// The same in a job where no policy plays before it: a recording must be named.
+// The same for a job in which no policy plays first: static and replay must name a recording.
 void check_only_controller(const std::string& name, std::string_view flag);
 
-// The file that the name names, of a policy or a recording; empty: none.
+// The file of a policy or of a recording that the name contains; empty where it contains none.
 std::string controller_file(const std::string& name, std::string_view flag);
 
 class NamedController {
  public:
-  // Refuses a name of nobody; reads the file of a policy.
+  // Refuses an unknown name; reads the file of a policy.
   NamedController(const std::string& name, const ControllerFlags& flags);
 
-  // Environments of a job that has no flags for slots, most seeds and budget: as they were when the policy
-  // learned; under anyone else seeds may grow everywhere.
+  // The environments of a job without flags for slots, most seeds and budget: as they were when the policy
+  // learned; under any other controller seeds may grow everywhere.
   train::EnvironmentConfig environments(const train::PopulationConfig& population) const;
   // How such a job reads epochs: as the policy that decides saw them when it learned.
   train::ReadingConfig reading(const train::PopulationConfig& population) const;
@@ -51,7 +51,7 @@ class NamedController {
   // Ready to decide; refuses environments that a policy or a recording does not fit. played: what static or
   // replay alone follow; without it they cannot be made yet, and nothing comes back.
   std::unique_ptr<train::Controller> make(const train::EnvironmentConfig& options,
-                                          const grow::Population& population,
+                                          const grow::NetworkStack& population,
                                           policy::ActingMode mode = policy::ActingMode::kSampling,
                                           const train::Recording* played = nullptr) const;
 

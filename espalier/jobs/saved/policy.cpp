@@ -9,8 +9,8 @@
 #include "espalier/core/text/utf8.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/run/earlier.h"
+#include "espalier/train/control/learned_terms.h"
 #include "espalier/train/control/policy_file.h"
-#include "espalier/train/control/policy_terms_of.h"
 
 namespace espalier::jobs {
 namespace {
@@ -67,7 +67,7 @@ train::JobNeeds::Policy SavedPolicy::needs(const train::EnvironmentConfig& optio
   return {train::policy_options(options, sizes(), space), train::PolicyUse::kActs};
 }
 
-void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::Population& population,
+void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::NetworkStack& population,
                         std::string_view length_flag) const {
   const std::string& host = options.population.host;
   const train::PolicyTerms now = train::terms_of(options, population);
@@ -110,7 +110,7 @@ void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::Pop
 }
 
 std::unique_ptr<train::PolicyController> SavedPolicy::controller(const train::EnvironmentConfig& options,
-                                                                 const grow::Population& population,
+                                                                 const grow::NetworkStack& population,
                                                                  std::string_view length_flag,
                                                                  policy::ActingMode mode) const {
   check(options, population, length_flag);

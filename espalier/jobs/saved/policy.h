@@ -36,12 +36,12 @@ class SavedPolicy {
   // Ready to act; refuses environments that are not as it learned in. length_flag: how the job calls the
   // length of an episode.
   std::unique_ptr<train::PolicyController> controller(const train::EnvironmentConfig& options,
-                                                      const grow::Population& population,
+                                                      const grow::NetworkStack& population,
                                                       std::string_view length_flag,
                                                       policy::ActingMode mode) const;
 
  private:
-  void check(const train::EnvironmentConfig& options, const grow::Population& population,
+  void check(const train::EnvironmentConfig& options, const grow::NetworkStack& population,
              std::string_view length_flag) const;
   train::PolicyConfig sizes() const;
 

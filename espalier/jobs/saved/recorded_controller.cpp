@@ -56,7 +56,7 @@ std::optional<RecordedName> recorded_in(std::string_view controller, std::string
 
 std::unique_ptr<train::Controller> recorded_controller(RecordedName::Kind kind, train::Recording recording,
                                                        const train::PopulationConfig& options,
-                                                       const grow::Population& population,
+                                                       const grow::NetworkStack& population,
                                                        const RecordedPlace& place) {
   train::RecordedOptions recorded{.name = place.name,
                                   .slots = {},

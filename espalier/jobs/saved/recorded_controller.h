@@ -41,7 +41,7 @@ struct RecordedPlace {
 };
 std::unique_ptr<train::Controller> recorded_controller(RecordedName::Kind kind, train::Recording recording,
                                                        const train::PopulationConfig& options,
-                                                       const grow::Population& population,
+                                                       const grow::NetworkStack& population,
                                                        const RecordedPlace& place);
 
 }  // namespace espalier::jobs

@@ -25,7 +25,7 @@ constexpr int kRunsOfATiming = 4;
 
 // One per device, for good: cuBLAS keeps a workspace of 32 MiB for every stream that it ever ran on.
 c10::cuda::CUDAStream timing_stream(c10::DeviceIndex device) {
-  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;  // under the registry's mutex
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;  // under the cache's mutex
   const auto found = streams.find(device);
   if (found != streams.end()) return found->second;
   return streams.emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device))
@@ -60,15 +60,15 @@ double time_of(const ConvJob& job, const ConvWay& way) {
   return best;
 }
 
-struct Registry {
+struct ChoiceCache {
   std::recursive_mutex mutex;
   ConvChoosing choosing = ConvChoosing::kMeasure;
   std::map<std::string, ConvWay> made;
   ConvChoices recorded;
 };
 
-Registry& registry() {
-  static auto& made = *new Registry;  // plans outlive CUDA otherwise
+ChoiceCache& cache() {
+  static auto& made = *new ChoiceCache;  // plans outlive CUDA otherwise
   return made;
 }
 
@@ -118,7 +118,7 @@ ConvWay measured_way(const ConvJob& job) {
 ConvWay way_for(const ConvJob& job) {
   // Only the kernel of all lanes leaves out entries that are not there, and how many are is not known here.
   if (job.entries.defined() && !own_ways(job).empty()) return own_ways(job).front();
-  Registry& all = registry();
+  ChoiceCache& all = cache();
   const std::string key = key_of(job);
   const auto found = all.made.find(key);
   if (found != all.made.end()) return found->second;
@@ -149,19 +149,19 @@ void conv_by_cuda(ConvPass pass, const at::Tensor& x, const at::Tensor& weight, 
                     .bias = bias,
                     .entries = entries,
                     .geometry = geometry};
-  const std::lock_guard lock(registry().mutex);  // the branches, and one measurement at a time
+  const std::lock_guard lock(cache().mutex);  // the branches, and one measurement at a time
   run(job, way_for(job));
 }
 
 void set_conv_choosing(ConvChoosing choosing) {
-  const std::lock_guard lock(registry().mutex);
-  registry().choosing = choosing;
+  const std::lock_guard lock(cache().mutex);
+  cache().choosing = choosing;
 }
 
 ConvChoices conv_choices() {
-  const std::lock_guard lock(registry().mutex);
-  ConvChoices all = registry().recorded;
-  for (const auto& [key, way] : registry().made)
+  const std::lock_guard lock(cache().mutex);
+  ConvChoices all = cache().recorded;
+  for (const auto& [key, way] : cache().made)
     all[key] = way.text(key.starts_with("weight") ? ConvPass::kWeight : ConvPass::kForward);
   return all;
 }
@@ -171,8 +171,8 @@ void set_conv_choices(const ConvChoices& choices) {
     if (!is_conv_way(text))
       fail_usage("convolution choices: '{}' of '{}': want lanes, products, folded, or cudnn and a number",
                  text, key);
-  const std::lock_guard lock(registry().mutex);
-  registry().recorded = choices;
+  const std::lock_guard lock(cache().mutex);
+  cache().recorded = choices;
 }
 #else
 void set_conv_choosing(ConvChoosing) {}

@@ -1,6 +1,6 @@
 // Convolution of every lane with its own filters.
 //
-// Keeps true: lanes never mix, and a lane's bits are those it has alone; outputs and all gradients are born
+// Kept true: lanes never mix, and a lane's bits are those it has alone; outputs and all gradients are born
 // stacked, every lane in x's memory format.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Channels-last stacks have passes of their own: all of narrow types on CUDA (choose.h), depthwise
-// ones of any type there (depthwise.h), the weights' gradient on the CPU (weight_cpu.h).
+// ones of any type there (depthwise/passes.h), the weights' gradient on the CPU (cpu/weight.h).
 // Everything else: a loop over lanes, without TF32, since fp32 means fp32; ATen's convolutions and their
 // gradients return tensors of their own, so each is copied into its slice of the stacked result.
 #include "espalier/lanes/conv/passes.h"
@@ -11,11 +11,11 @@
 #include <array>
 
 #include "espalier/lanes/active.h"
-#include "espalier/lanes/conv/weight_cpu.h"
+#include "espalier/lanes/conv/cpu/weight.h"
 #include "espalier/lanes/stack.h"
 #if ESPALIER_WITH_CUDA
 #include "espalier/lanes/conv/choose.h"
-#include "espalier/lanes/conv/depthwise.h"
+#include "espalier/lanes/conv/depthwise/passes.h"
 #endif
 
 namespace espalier::lanes {

@@ -9,7 +9,7 @@ constexpr int kRows = 128;  // pixels per block
 constexpr int kDepth = 32;  // along k, per stage
 constexpr int kStages = 4;
 constexpr int kDepthChunks = kDepth / kChunk;
-constexpr int kPixelPitch = kDepthChunks + 1;  // chunks a row of a tile of pixels: odd
+constexpr int kPixelPitch = kDepthChunks + 1;  // chunks per row of a tile of pixels: odd
 
 // A block's tile of a lane's product, kRows pixels by kColumns, and the sizes of the whole.
 template <int kColumns, int kWarpsN, bool kDataGrad>

@@ -1,5 +1,5 @@
-// Kernels of the small ops of all lanes: pooling, the linear map, loss and accuracy. Each is one launch a
-// pass. Deterministic: orders of summation depend on a lane's shape alone.
+// Kernels of the small ops of all lanes: pooling, the linear map, loss and accuracy. Each is one launch
+// per pass. Deterministic: orders of summation depend on a lane's shape alone.
 #pragma once
 
 #include "espalier/lanes/kernel.h"

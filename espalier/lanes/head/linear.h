@@ -1,6 +1,6 @@
 // A linear map of every lane with its own weights.
 //
-// Keeps true: lanes never mix, and a lane's bits are those it has alone; results are written straight into
+// Kept true: lanes never mix, and a lane's bits are those it has alone; results are written straight into
 // their slices.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Cross entropy and accuracy of every lane.
 //
-// Keeps true: lanes never mix, and a lane's bits are those it has alone; a masked sample, or one labelled
+// Kept true: lanes never mix, and a lane's bits are those it has alone; a masked sample, or one labelled
 // -100, counts in nothing, whatever its logits hold; no host reads.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Pooling of every lane.
 //
-// Keeps true: lanes never mix; results are written straight into their slices, every lane channels-last; NaN
+// Kept true: lanes never mix; results are written straight into their slices, every lane channels-last; NaN
 // passes through, as in torch.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What a batch says about every lane, added to sums over a split.
 //
-// Keeps true: samples are added one by one in their order, in f64, so the sums over a split do not depend on
+// Kept true: samples are added one by one in their order, in f64, so the sums over a split do not depend on
 // how it is cut into batches, bit for bit; a sample labelled -100 counts in nothing; lanes never mix; no host
 // reads.
 #pragma once

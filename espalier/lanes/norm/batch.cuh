@@ -10,7 +10,7 @@
 //
 // Thread mapping: a thread owns a vector of channels (16 bytes, or one value) and walks over pixels, so its
 // coefficients stay in registers. blockIdx: part of the pixels, lane, slice of the channels.
-// A single value a channel has no variance: the running statistics stand in for the batch's. The count of
+// A single value per channel has no variance: the running statistics stand in for the batch's. The count of
 // values is the same for all blocks of a lane, so they decide alike.
 // Deterministic: the number of parts depends on the lane's shape alone. Backward the same bits come whether
 // the 2x2 pool is done here or by a kernel of its own, which depends on what other lanes have grown in
@@ -201,8 +201,8 @@ inline Windows windows_of(int high, int wide) {
   return {Divisor(count(wide)), Divisor(count(high * wide))};
 }
 
-// How many channels a thread owns: 16 bytes of them, half as many in passes that need many coefficients a
-// channel and would else lack registers, one where channels do not allow it.
+// How many channels a thread owns: 16 bytes of them, half as many in passes that need many coefficients
+// per channel and would otherwise run out of registers, one where channels do not allow it.
 template <class T>
 inline constexpr int kVector = 16 / sizeof(T);
 template <class T>

@@ -1,6 +1,6 @@
 // Batch norm and group norm of every lane, with masked samples, a residual to add and a fused ReLU.
 //
-// Keeps true: lanes never mix, and a lane's bits are those it has alone; a masked sample counts neither in
+// Kept true: lanes never mix, and a lane's bits are those it has alone; a masked sample counts neither in
 // the statistics nor in the output (zero there, whatever it holds, NaN included) nor in any gradient; no host
 // reads. Statistics are sums in sum_type(), about the mean or a value near it, so fp32 loses nothing to
 // cancellation. A single value has no variance: batch norm never trains on one. Where the shape
@@ -38,7 +38,7 @@ struct BatchNormCall {
 // Returns [L,B,C,H,W] cl lanes, or pooled: [L,B,C,H/2,W/2], [L,B,C,(H+1)/2,(W+1)/2]. In kTrain the running
 // statistics move by momentum towards the batch's (the variance unbiased, as torch's); those of a lane
 // without samples stay. Refuses as torch does to train on [L,1,C,1,1]. A lane to which the mask leaves a
-// single value a channel is normalised with its running statistics, which stay and are constants to its
+// single value per channel is normalised with its running statistics, which stay and are constants to its
 // gradients: what torch does in evaluation. Differentiable once, in x, weight, bias and residual.
 at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const BatchNormCall& call);

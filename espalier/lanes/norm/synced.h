@@ -1,6 +1,6 @@
 // Batch norm of a batch that several processes share out: statistics are those of the whole batch.
 //
-// Keeps true: what layer.h does with the whole batch in one place, but for rounding: every process takes the
+// Kept true: what layer.h does with the whole batch in one place, but for rounding: every process takes the
 // sums of its part, and these are added up over all of them. Every process calls the same norms in the same
 // order. Two sums per norm forward (means, then squared differences: nothing is lost to cancellation), one
 // backward.

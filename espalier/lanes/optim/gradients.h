@@ -1,6 +1,6 @@
 // Gradients of every lane: taken, measured and clipped.
 //
-// Keeps true: a lane's norm is over all its parameters and over nothing else; device tensors, no host reads.
+// Kept true: a lane's norm is over all its parameters and over nothing else; device tensors, no host reads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace espalier::lanes {
 
 // Writes the gradients of the sum of the losses, [L], over those that the parameters have: in place, in
 // their layout, zeros for a parameter that no loss depends on. What backward() would do,
-// but nothing is added, so nothing has to be zeroed first; and backward() would lay gradients out anew, or
+// but nothing is added, so nothing has to be zeroed first; and backward() would lay gradients out again, or
 // warn that a stack with gaps between its lanes does not meet torch's own layout contract.
 void lane_backward(const at::Tensor& losses, const std::vector<LaneParameter*>& parameters);
 

@@ -1,6 +1,6 @@
 // SGD and AdamW over stacked parameters, every lane on its own.
 //
-// Keeps true:
+// Kept true:
 // - A lane's update depends on that lane's values alone. Only operations that are rounded once (+, -, *, /,
 //   sqrt, selection) are used, so its bits depend neither on the number of lanes nor on how a vector loop
 //   cuts them.
@@ -27,18 +27,19 @@ class LaneOptimizer {
   LaneOptimizer(std::vector<LaneParameter*> parameters, double learning_rate, double weight_decay);
   virtual ~LaneOptimizer() = default;
 
-  // Updates every lane that is not frozen and, where a mask [L] bool is given, that it names; the others keep
-  // parameters, state and step count bit for bit, whatever their gradients hold. Compute copies follow.
+  // Updates every lane that is not frozen (and is named by the mask [L] bool, where one is given); the others
+  // keep parameters, state and step count bit for bit, whatever their gradients hold. Compute copies follow.
   void step(const at::Tensor& lanes = {});
 
   // Lanes named by [L] bool forget their state, as if they had never made a step.
   void reset(const at::Tensor& lanes);
 
-  // Where the parameters show another number of entries: the same here, over state that never moves.
+  // Called where the parameters now show another number of entries: the state shows as many, and never moves.
   virtual void use_lanes(int64_t lanes);
 
   const std::vector<LaneParameter*>& parameters() const { return parameters_; }
-  // All that a checkpoint has to keep besides parameters, options and frozen lanes; P tensors a kind.
+  // All that a checkpoint has to keep besides parameters, options and frozen lanes: P tensors of
+  // each kind that add_parameter_state() adds, one of each that add_lane_state() adds.
   const std::vector<at::Tensor>& state() const { return state_; }
 
   at::Tensor learning_rates;  // [L], the parameters' type; written in place
@@ -49,8 +50,8 @@ class LaneOptimizer {
   // Updates all parameters where apply [L] bool says.
   virtual void update(const at::Tensor& apply) = 0;
 
-  // Adds a kind of state, values that reset() puts back to `initial`: like every parameter, or one f64 a
-  // lane. Returns its place in state().
+  // Adds a kind of state, values that reset() puts back to `initial`: shaped like every parameter, or
+  // one f64 per lane. Returns its place in state().
   size_t add_parameter_state(double initial);
   size_t add_lane_state(double initial);
 
@@ -76,11 +77,11 @@ struct LaneSgdOptions {
   bool nesterov = false;
   double weight_decay = 0;
   double rate_factor = 1;  // what learning_rates are multiplied with
-  // Steps over which a lane's rate rises, from the first that it makes or makes after a reset: step k, from
-  // 0, has min(1, (k + 0.5) / warm_up_steps) of it. 0: none.
+  // Steps over which a lane's rate rises, counted from its first, or from its first after a reset: step k,
+  // from 0, has min(1, (k + 0.5) / warm_up_steps) of it. 0: no warm-up.
   int64_t warm_up_steps = 0;
-  // Along which a lane's rate falls, over the steps that it made and those that are left to it: so over all
-  // that were left when it made its first. None: the rate is as it is given.
+  // Curve of a lane's rate over its own steps, from its first to the end of the run. Without one the rate is
+  // as it is given.
   std::optional<RateCurve> curve = {};
 };
 
@@ -93,10 +94,9 @@ class LaneSGD final : public LaneOptimizer {
   at::Tensor momentum(size_t parameter) const;  // [L,...]; undefined without
   at::Tensor ages() const;  // [L] f64: steps made; undefined where rates do not depend on them
 
-  // [1] f64, where rates fall along a curve: from the step that comes on. Whoever knows sets it.
+  // [1] f64, where rates follow a curve: steps left, counting the next; set by the caller.
   at::Tensor steps_left;
-  // [L] f64, rounded as decays are; written in place. Without effect where the options have no momentum, as
-  // none is kept then.
+  // [L] f64, rounded as decays are; written in place. Has no effect where the options have no momentum.
   at::Tensor momentum_factors;
 
   void use_lanes(int64_t lanes) override;

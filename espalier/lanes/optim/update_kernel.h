@@ -1,5 +1,5 @@
-// Kernels over all parameters of all lanes: gradients copied, measured, scaled; SGD and AdamW. One launch for
-// a table of parameters. Deterministic; updates round as the CPU's do, operation by operation, so the same
+// Kernels over all parameters of all lanes: gradients copied, measured, scaled; SGD and AdamW. One launch per
+// table of parameters. Deterministic; updates round as the CPU's do, operation by operation, so the same
 // gradients give the same bits.
 #pragma once
 

@@ -1,8 +1,8 @@
 // What every lane may choose, for all lanes at once, from the packed state of their slots.
 //
 // Kept true: only the impossible is forbidden, never the unwise; slot by slot the rules are may_choose()'s,
-// read from ops_in(); an op is legal exactly where a slot is legal for it; nothing is read on the host and no
-// memory of the host is copied by masks_of(), so it can be captured.
+// read from ops_in(); an op is legal exactly where a slot is legal for it; masks_of() reads nothing on the
+// host and copies nothing from it, so it can be captured.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,8 @@
 // The uniform numbers of a step, one for each choice of each lane: what ActionSampler draws with.
 //
 // Kept true: a number depends on (seed, round, step, lane, choice) alone, on every device and whatever other
-// lanes there are; round and step are read on the device, so a captured step draws anew when it is replayed.
+// lanes there are; round and step are read on the device, so a captured step draws new numbers when it is
+// replayed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

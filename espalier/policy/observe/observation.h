@@ -17,7 +17,7 @@
 
 namespace espalier::policy {
 
-// What the last epoch told, dense, on one device. Filled in anew at the same place for every step.
+// What the last epoch told, dense, on one device. Filled in again at the same place for every step.
 struct RawObservation {
   at::Tensor lanes;  // [L,kNumLaneReadings] f32, by the numbers of LaneReading
   at::Tensor

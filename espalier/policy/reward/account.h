@@ -1,9 +1,9 @@
 // What every decision of an episode was worth, whoever decided: known after the epoch that follows it. Keeps
-// from epoch to epoch what a rule compares with.
+// what a rule compares with from epoch to epoch.
 //
 // Kept true: nothing is read on the host, and everything lies where it did, so add() can be captured once for
-// each part of an episode; a lane that was lost is frozen from the decision on that lost it, or, where it
-// goes on, compared with what it went back to, its seeds credited as they were.
+// each part of an episode; a lost lane is frozen from the decision that lost it on; where it goes on instead,
+// it is compared with what it went back to, and its seeds keep their credits.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// The rules that come with the library: one operator, by the arithmetic of terms.h.
+// The reward rules that come with the library: one operator, with the arithmetic of terms.h.
 #pragma once
 
 #include "espalier/policy/reward/rule.h"

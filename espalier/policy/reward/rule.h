@@ -3,7 +3,7 @@
 //
 // Kept true: nothing is read on the host, and results stay where they are, so that it can be captured; a
 // frozen lane gets 0 and does not count, whatever the rule says; a reward is the sum of its terms, in their
-// order. A measurement that is not a number comes out as such where the lane is not flagged as failed.
+// order. A measurement that is NaN comes out as NaN, unless the lane is flagged as failed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

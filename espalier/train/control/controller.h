@@ -65,7 +65,7 @@ class Controller {
  public:
   virtual ~Controller() = default;
 
-  // All lanes begin anew, for the round-th time, from 0; not called where a job is a single episode.
+  // All lanes start over, for the round-th time, from 0; not called where a job is a single episode.
   virtual void begin_episode(int64_t /*round*/) {}
 
   // The seeds that lanes begin the round-th episode with, [L][S]; empty: no lane has any. round: 0 where a

@@ -1,5 +1,5 @@
-// What a policy's episodes were like, as the metadata of its file names it: what it must meet again for its
-// choices to mean what it learned. Free of torch, as policy_header.h.
+// The conditions of a policy's episodes, as the metadata of its file names them: it must meet them again for
+// its choices to mean what it learned. Free of torch, as policy_header.h.
 //
 // Kept true: a file that was written before these were kept has none of them, and is compared in what it has.
 #pragma once

@@ -72,7 +72,7 @@ GrowthSpace space_of(const ShardSetup& setup) {
                   setup.blueprints);
 }
 
-GrowthSpace space_of(const grow::Population& population) {
+GrowthSpace space_of(const grow::NetworkStack& population) {
   return {.slots = population.slots(), .num_blueprints = population.blueprints().size()};
 }
 
@@ -107,7 +107,7 @@ PolicyOptions policy_options(const EnvironmentConfig& options, const PolicyConfi
 }
 
 std::unique_ptr<Controller> rule_controller(const std::string& name, const EnvironmentConfig& options,
-                                            const grow::Population& population) {
+                                            const grow::NetworkStack& population) {
   PopulationConfig named = options.population;
   named.controller = name;
   return controller_for(named, population.blueprints(), growth_limits(options, space_of(population)));

@@ -1,4 +1,4 @@
-// What episodes and the policy that decides in them are told: the environments, the policy, and how it
+// The options of episodes and of the policy that decides in them: the environments, the policy, and how it
 // learns.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "espalier/core/machine/device_name.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/control/policy_controller.h"
 #include "espalier/train/population/config.h"
@@ -64,17 +64,18 @@ struct PpoConfig : EnvironmentConfig {
   PpoConfig() { population.time_every = 1; }
 };
 
-// Refuses a controller of the population's own, which nobody would ask. member: what names who decides.
+// Refuses a controller named in the population's own options, which would never be consulted. member: what
+// names the controller instead.
 void refuse_own_controller(const EnvironmentConfig& options, std::string_view member);
 
 // Where controllers act, on this machine or not.
 at::Device policy_device_of(const EnvironmentConfig& options);
 
-// All that a job works on: where networks live, and where controllers act. One that this machine does not
-// have is refused.
+// All devices of a job: those where networks live, and the one where controllers act. A device that this
+// machine does not have is refused.
 std::vector<c10::Device> torch_devices_of(const EnvironmentConfig& options);
 
-// Where seeds may grow, and of how many kinds: asked of a host of one lane.
+// Where seeds may grow, and how many kinds there are: asked of a host of one lane.
 struct GrowthSpace {
   std::vector<grow::SlotSpec> slots;  // by action index
   int32_t num_blueprints = 0;
@@ -82,19 +83,19 @@ struct GrowthSpace {
 GrowthSpace space_of(const grow::HostMaker& host, const grow::HostFrame& frame,
                      const grow::BlueprintRegistry& blueprints);
 GrowthSpace space_of(const ShardSetup& setup);
-GrowthSpace space_of(const grow::Population& population);
+GrowthSpace space_of(const grow::NetworkStack& population);
 
-// The slots and the most seeds; a slot that is none of the host's is refused with the list.
+// The slots and the most seeds; a slot that the host does not have is refused with the list.
 GrowthLimits growth_limits(const EnvironmentConfig& options, const GrowthSpace& space);
 
-// What the policy is told: its sizes are the space's.
+// The policy's options: its sizes follow from the space.
 PolicyOptions policy_options(const EnvironmentConfig& options, const PolicyConfig& policy,
                              const GrowthSpace& space);
-// How epochs are read. gamma: of the potential in rewards, that of the policy.
+// How epochs are read. gamma: discount of the rewards' potential; the policy's.
 ReadingConfig reading_config(const EnvironmentConfig& options, double gamma = PolicyConfig{}.gamma);
 
 // none, random or heuristic, within the same slots and number of seeds as the policy.
 std::unique_ptr<Controller> rule_controller(const std::string& name, const EnvironmentConfig& options,
-                                            const grow::Population& population);
+                                            const grow::NetworkStack& population);
 
 }  // namespace espalier::train

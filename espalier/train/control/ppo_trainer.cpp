@@ -9,9 +9,9 @@
 
 #include "espalier/core/error.h"
 #include "espalier/run/archive.h"
+#include "espalier/train/control/learned_terms.h"
 #include "espalier/train/control/policy_file.h"
 #include "espalier/train/control/policy_header.h"
-#include "espalier/train/control/policy_terms_of.h"
 #include "espalier/train/population/setup.h"
 
 namespace espalier::train {

@@ -1,7 +1,8 @@
 // Rounds of episodes: all environments live through one together, then the policy learns from it.
 //
 // Kept true: a round is a function of (options, round, the policy as it was before), so a resumed run goes on
-// as one that was never stopped; the host waits once a step, and once a round for the update's diagnostics.
+// as one that was never stopped; the host waits once per step, and once per round for the update's
+// diagnostics.
 #pragma once
 
 #include <array>
@@ -38,7 +39,8 @@ struct EpisodeRecord {
   double mean_accuracy() const;  // on validation, lost lanes included
 };
 
-// What an update told about one head, by the numbers of policy::HeadDiagnostic. None: no step used the head.
+// What an update told about one head, by the numbers of policy::HeadDiagnostic; none if no step used the
+// head.
 using HeadDiagnostics = std::array<std::optional<double>, policy::kNumHeadDiagnostics>;
 
 struct RoundRecord {

@@ -5,7 +5,7 @@
 namespace espalier::train {
 
 Recorder::Recorder(const std::string& controller, const PopulationConfig& options,
-                   const grow::Population& population)
+                   const grow::NetworkStack& population)
     : recording_{.controller = controller,
                  .host = options.host,
                  .slots = {},

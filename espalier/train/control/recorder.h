@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/control/recording.h"
 #include "espalier/train/population/config.h"
 #include "espalier/train/population/epoch_record.h"
@@ -13,7 +13,7 @@ namespace espalier::train {
 class Recorder {
  public:
   Recorder(const std::string& controller, const PopulationConfig& options,
-           const grow::Population& population);
+           const grow::NetworkStack& population);
   // Goes on after the episodes that are in it.
   explicit Recorder(Recording so_far);
 

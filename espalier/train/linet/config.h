@@ -1,4 +1,4 @@
-// What the trainer of a multi-stream network is told: which network, on which streams, and how it is trained.
+// The options of a multi-stream network's trainer: which network, on which streams, and how it is trained.
 #pragma once
 
 #include <cstdint>

@@ -165,7 +165,7 @@ LinetConfig placed(LinetConfig options, const ranks::World& world) {
   return options;
 }
 
-LinetConfig of_rank(LinetConfig options, const ranks::World& world) {
+LinetConfig options_of_rank(LinetConfig options, const ranks::World& world) {
   options.batch = part_of_batch(options.batch, world);
   return options;
 }
@@ -196,11 +196,12 @@ LinetTrainer::LinetTrainer(const LinetConfig& options, std::shared_ptr<const dat
       dataset_(std::move(dataset)),
       compute_(precision_type(options.precision, dataset_->device)),
       fields_(stream_fields(options, specs_of(dataset_->train))),
-      train_(training_plan(of_rank(options, world), device, compute_), {dataset_}, data::Split::kTrain),
-      validate_(data::IteratorOptions::evaluation(plan_of(of_rank(options, world), device), compute_),
+      train_(training_plan(options_of_rank(options, world), device, compute_), {dataset_},
+             data::Split::kTrain),
+      validate_(data::IteratorOptions::evaluation(plan_of(options_of_rank(options, world), device), compute_),
                 {dataset_}, data::Split::kValidation),
-      test_(data::IteratorOptions::evaluation(plan_of(of_rank(options, world), device), compute_), {dataset_},
-            data::Split::kTest) {
+      test_(data::IteratorOptions::evaluation(plan_of(options_of_rank(options, world), device), compute_),
+            {dataset_}, data::Split::kTest) {
   for (const size_t field : fields_) names_.push_back(dataset_->train.fields[field].spec.name);
   const at::TensorOptions tensors = at::TensorOptions(at::kFloat).device(dataset_->device);
   const linet::LinetShape shape =
@@ -208,8 +209,8 @@ LinetTrainer::LinetTrainer(const LinetConfig& options, std::shared_ptr<const dat
   const data::FieldSpec& field = dataset_->train.fields[fields_[0]].spec;
   // What a norm sees: the whole batch, or each rank's part by itself.
   linet::Linet::check_training(
-      shape, options.sync_norm ? options.batch : of_rank(options, world).batch, field.height, field.width,
-      world.is_alone() || options.sync_norm ? "--batch" : "--batch, of which a rank has");
+      shape, options.sync_norm ? options.batch : options_of_rank(options, world).batch, field.height,
+      field.width, world.is_alone() || options.sync_norm ? "--batch" : "--batch, of which a rank has");
   net_ = std::make_unique<linet::Linet>(shape, tensors, compute_);
   if (!options.weights.empty()) linet::load_stream_weights(read_tensors(options.weights), *net_);
   if (options.monitor) monitor_ = std::make_unique<linet::StreamMonitor>(shape, tensors);

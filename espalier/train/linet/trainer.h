@@ -133,7 +133,7 @@ LinetConfig checked_options(LinetConfig options);
 // in turn.
 LinetConfig placed(LinetConfig options, const ranks::World& world);
 // With the part of a batch that a rank has: --batch is the whole one, and must divide by the ranks.
-LinetConfig of_rank(LinetConfig options, const ranks::World& world);
+LinetConfig options_of_rank(LinetConfig options, const ranks::World& world);
 
 // Fields of the data by the names that the options give; all of them where they give none.
 std::vector<size_t> stream_fields(const LinetConfig& options, const std::vector<data::FieldSpec>& fields);

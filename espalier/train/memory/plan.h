@@ -2,8 +2,8 @@
 // checks it. Parts follow from shapes; what no shape tells stands in allowances.h; the CUDA context is
 // measured.
 //
-// Kept true: a plan is of the most that a run may come to: with growth, every blueprint in every slot has had
-// its turn, and as many seeds stand as a lane may hold, the heaviest of them.
+// Kept true: a plan covers the most that a run may ever need: with growth, every blueprint in every slot has
+// had its turn, and as many seeds stand as a lane may hold, the heaviest of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

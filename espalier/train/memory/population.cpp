@@ -183,7 +183,7 @@ class PopulationWalk {
   }
 
   int64_t table_bytes() const {
-    return grow::Population::table_bytes(lanes_, std::ssize(slots_), needs_.blueprints.size());
+    return grow::NetworkStack::table_bytes(lanes_, std::ssize(slots_), needs_.blueprints.size());
   }
   int64_t sums_bytes() const {
     const int64_t slots = std::ssize(slots_);
@@ -292,7 +292,7 @@ class PopulationWalk {
       return std::ranges::any_of(seeds, [&](size_t place) { return slots_[place].name == slot.name; });
     };
     StepTape tape;
-    int64_t before = 0;  // values a sample that come into the block; the images are the batch's own
+    int64_t before = 0;  // values per sample that come into the block; the images are the batch's own
     for (const grow::SlotSpec& slot : grow::slots_by_execution(host_)) {
       const int64_t values = values_of(slot);
       if (slot.row == 0) {

@@ -1,4 +1,4 @@
-// What a population is told: how many lanes of which host, how they are trained, who decides how they grow.
+// A population's options: how many lanes of which host, how they are trained, who decides how they grow.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PopulationConfig : JobConfig {
   double warm_up = 0.2;        // share of the run over which the rate rises
   double seed_rate = 1;        // what a seed's rate is, as a multiple of its host's
   int64_t seed_warm_up = 100;  // batches over which a new seed's rate rises; 0: none
-  // How a seed's rate goes on after it, over the batches that are left when it begins; none: as its host's.
+  // How a seed's rate goes on after the warm-up, over the batches left when it begins; none: as its host's.
   std::optional<RateCurve> seed_schedule = {};
   double momentum = 0.9;  // for SGD, Nesterov's; 0: none
   double weight_decay = 5e-4;

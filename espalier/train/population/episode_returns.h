@@ -1,4 +1,4 @@
-// What an episode was worth to every lane, whoever decided: the sums of what was read after its epochs.
+// The return of an episode for every lane, whoever decided: sums of what was read after its epochs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What everything of one episode is drawn from: a function of the job's seed and the round.
+// The seed that everything of one episode is drawn from: a function of the job's seed and the round.
 #pragma once
 
 #include <cstdint>

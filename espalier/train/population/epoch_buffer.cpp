@@ -47,7 +47,7 @@ EpochBuffer::EpochBuffer(const std::vector<std::vector<int64_t>>& envs, int64_t 
       retired_(table_.add<uint8_t>(num_lanes)),
       packed_(at::zeros({trained_rows_ + validated_rows_, num_lanes},
                         at::TensorOptions(at::kDouble).device(device))) {
-  for (const auto& of_population : envs) envs_.push_back(at::tensor(of_population, at::kLong).to(device));
+  for (const auto& of_shard : envs) envs_.push_back(at::tensor(of_shard, at::kLong).to(device));
   if (!device.is_cpu()) is_copied_.emplace(device.type());
 }
 
@@ -63,25 +63,25 @@ void EpochBuffer::set_op(int64_t env, SeedOp op) {
   ops_.host[static_cast<size_t>(env)] = static_cast<int64_t>(op);
 }
 
-EpochBuffer::LaneEntry EpochBuffer::entry_of(int64_t env, std::span<const double> sums) const {
-  LaneEntry entry{.env = env,
-                  .states = std::vector<SlotState>(static_cast<size_t>(num_slots_)),
-                  .added_parameters = added_.host[static_cast<size_t>(env)],
-                  .num_batches = batches_.host[static_cast<size_t>(env)],
-                  .is_retired = retired_.host[static_cast<size_t>(env)] != 0,
-                  .sums = {sums.begin(), sums.end()}};
+EpochBuffer::RemoteLane EpochBuffer::entry_of(int64_t env, std::span<const double> sums) const {
+  RemoteLane entry{.env = env,
+                   .states = std::vector<SlotState>(static_cast<size_t>(num_slots_)),
+                   .added_parameters = added_.host[static_cast<size_t>(env)],
+                   .num_batches = batches_.host[static_cast<size_t>(env)],
+                   .is_retired = retired_.host[static_cast<size_t>(env)] != 0,
+                   .sums = {sums.begin(), sums.end()}};
   const size_t bytes = entry.states.size() * sizeof(SlotState);
   std::memcpy(entry.states.data(), states_.host.data() + static_cast<size_t>(env) * bytes, bytes);
   return entry;
 }
 
-void EpochBuffer::set_remote(const std::vector<LaneEntry>& lanes) {
+void EpochBuffer::set_remote(const std::vector<RemoteLane>& lanes) {
   if (lanes.empty()) return;
   std::vector<int64_t> envs;
   const at::Tensor sums = at::empty({packed_.size(0), std::ssize(lanes)}, at::kDouble);
   auto rows = sums.accessor<double, 2>();
   for (size_t i = 0; i < lanes.size(); ++i) {
-    const LaneEntry& lane = lanes[i];
+    const RemoteLane& lane = lanes[i];
     if (std::ssize(lane.sums) != packed_.size(0) || std::ssize(lane.states) != num_slots_ || lane.env < 0 ||
         lane.env >= num_lanes())
       fail("lane {}: what its rank told of it is of another job; start all ranks with the same flags",
@@ -98,13 +98,13 @@ void EpochBuffer::set_remote(const std::vector<LaneEntry>& lanes) {
   packed_.index_copy_(1, at::tensor(envs, at::kLong).to(packed_.device()), sums.to(packed_.device()));
 }
 
-void EpochBuffer::collect(size_t population, const at::Tensor& trained, const at::Tensor& validated) {
+void EpochBuffer::collect(size_t shard, const at::Tensor& trained, const at::Tensor& validated) {
   const std::vector<at::Tensor> parts{trained, validated.flatten(0, 1)};
   if (envs_.size() == 1 && envs_[0].numel() == num_lanes()) {  // its lanes are the job's, in their order
     at::cat_out(packed_, parts);
     return;
   }
-  packed_.index_copy_(1, envs_[population], at::cat(parts).to(packed_.device(), /*non_blocking=*/true));
+  packed_.index_copy_(1, envs_[shard], at::cat(parts).to(packed_.device(), /*non_blocking=*/true));
 }
 
 EpochSums EpochBuffer::sums(Telemetry telemetry) const {

@@ -1,9 +1,9 @@
-// The sums that an epoch leaves on the device, of all populations of a job side by side, and the one copy of
+// The sums that an epoch leaves on the device, of all shards of a job side by side, and the one copy of
 // what was read from them to the host.
 //
 // Kept true: what the host reads of an epoch is one copy, from the device where controllers act into pinned
-// memory, behind one event; a population on another device adds one copy between the two; lanes stand in the
-// order of the job's environments, whichever population has them.
+// memory, behind one event; a shard on another device adds one copy between the two; lanes stand in the
+// order of the job's environments, whichever shard has them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,8 +35,8 @@ struct EpochSums {
 
 class EpochBuffer {
  public:
-  // envs: of each population, the environment that each of its lanes is. device: where controllers act.
-  // num_lanes: L, of the job; where the populations here have fewer, others have the rest (set_remote()).
+  // envs: of each shard, the environment that each of its lanes is. device: where controllers act.
+  // num_lanes: L, of the job; where the shards here have fewer, others have the rest (set_remote()).
   EpochBuffer(std::vector<std::vector<int64_t>> envs, int64_t num_slots, at::Device device,
               std::optional<int64_t> num_lanes = std::nullopt);
 
@@ -52,7 +52,7 @@ class EpochBuffer {
   void upload() { table_.upload(); }
 
   // What the process that has a lane knows of it, told to the one where controllers act.
-  struct LaneEntry {
+  struct RemoteLane {
     int64_t env = 0;
     std::vector<SlotState> states;  // [S]
     float added_parameters = 0;
@@ -60,13 +60,13 @@ class EpochBuffer {
     bool is_retired = false;
     std::vector<double> sums;  // [rows] of packed()
   };
-  LaneEntry entry_of(int64_t env, std::span<const double> sums) const;
-  void set_remote(const std::vector<LaneEntry>& lanes);  // then upload()
+  RemoteLane entry_of(int64_t env, std::span<const double> sums) const;
+  void set_remote(const std::vector<RemoteLane>& lanes);  // then upload()
   // [rows,L] f64 device: all that collect() brought.
   const at::Tensor& packed() const { return packed_; }
 
-  // For one population, once its epoch is queued: sums as StepMetrics and Evaluation have them.
-  void collect(size_t population, const at::Tensor& trained, const at::Tensor& validated);
+  // For one shard, once its epoch is queued: sums as StepMetrics and Evaluation have them.
+  void collect(size_t shard, const at::Tensor& trained, const at::Tensor& validated);
   // For all of them, once they are collected.
   EpochSums sums(Telemetry telemetry = Telemetry::kAll) const;
 
@@ -82,7 +82,7 @@ class EpochBuffer {
   EpochBuffer(const std::vector<std::vector<int64_t>>& envs, int64_t num_lanes, int64_t num_slots,
               at::Device device);
 
-  std::vector<at::Tensor> envs_;  // per population, [Lp] i64 device
+  std::vector<at::Tensor> envs_;  // per shard, [its lanes] i64 device
   int64_t num_slots_;
   int64_t trained_rows_;
   int64_t validated_rows_;

@@ -67,7 +67,7 @@ class EpochReading {
  public:
   EpochReading(const ReadingConfig& config, const ReadingOptions& options);
 
-  void begin_episode();  // all lanes begin anew
+  void begin_episode();  // all lanes start over
 
   // After an epoch was read: a lane went back without a seed that it felt (Governor::forget()).
   void forget(int64_t lane) { governor_.forget(lane); }

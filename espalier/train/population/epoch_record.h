@@ -1,4 +1,4 @@
-// What an epoch of a population came to, lane by lane.
+// The results of one epoch of a population, lane by lane.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ FormatComparison compare_formats(Shard& trainer, const MemoryPlan& plan) {
                                    data::Split::kTrain);
   grow::HostFrame frame = trainer.setup().frame;
   frame.memory_format = converted->format;
-  grow::Population population(trainer.setup().host, frame, {}, dataset.device, compute);
+  grow::NetworkStack population(trainer.setup().host, frame, {}, dataset.device, compute);
   TrainStep twin(population, train.gather_call(0), field,
                  step_options(other, train.length() / world.size(), *converted, world));
   measured.channels_last_ms = twin.measure_ms();

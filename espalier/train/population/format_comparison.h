@@ -1,4 +1,4 @@
-// What a step costs in the memory format that a job was asked for, beside the same step in channels-last.
+// How long a step takes in the memory format that a job was asked for, beside the same step in channels-last.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,7 @@
 namespace espalier::train {
 
 struct LaneMessage {
-  EpochBuffer::LaneEntry entry;      // what controllers on the device read
+  EpochBuffer::RemoteLane entry;     // what controllers on the device read
   LaneRecord record;                 // without action and gate, which are yet to come
   std::optional<LaneReport> report;  // none: there is nothing to decide
 };

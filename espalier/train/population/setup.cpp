@@ -133,7 +133,7 @@ TrainStepOptions evaluation_options(const TrainStep& step) {
           .world = step.options().world};
 }
 
-grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population) {
+grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::NetworkStack& population) {
   grow::LifecycleOptions lifecycle{.lanes = options.lanes,
                                    .num_blueprints = population.blueprints().size(),
                                    .embargo_steps = static_cast<int32_t>(options.embargo),

@@ -11,7 +11,7 @@
 #include "espalier/core/machine/device_name.h"
 #include "espalier/data/iterator.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/population/config.h"
 #include "espalier/train/step/step.h"
@@ -29,7 +29,7 @@ size_t chosen_field(const PopulationConfig& options, const std::vector<data::Fie
 // What the host of a job with this data is told.
 grow::HostFrame frame_for(const PopulationConfig& options, const data::FieldSpec& field, int64_t num_classes);
 
-// The host as the plan of memory knows it; none for one of a program's own, whose activations cannot be
+// The host as the plan of memory knows it; none for a program's own host, whose activations cannot be
 // foreseen.
 std::optional<grow::CnnHostOptions> planned_host(const PopulationConfig& options,
                                                  const grow::HostFrame& frame);
@@ -53,14 +53,14 @@ inline int64_t samples_of_part(const PopulationConfig& options, int64_t num_vali
 data::IteratorOptions evaluation_plan(const PopulationConfig& options, const DeviceName& device,
                                       at::ScalarType type, int64_t num_samples);
 
-// Refuses data of which no batch can be made. world: who shares every batch out, of which the options have
-// this rank's part.
+// Refuses data that no batch can be made of. world: the ranks that share every batch out, of which the
+// options have this rank's part.
 TrainStepOptions step_options(const PopulationConfig& options, int64_t batches_per_pass,
                               const data::ResidentDataset& dataset, ranks::World& world);
 // Its graphs share the memory of the training step's.
 TrainStepOptions evaluation_options(const TrainStep& step);
 
-grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::Population& population);
+grow::Lifecycle lifecycle_for(const PopulationConfig& options, const grow::NetworkStack& population);
 
 // All blueprints but noop, which nothing is learned from, take part, in the order of their preferences.
 std::unique_ptr<Controller> controller_for(const PopulationConfig& options,

@@ -35,11 +35,7 @@ std::optional<double> measured(double value) {
   return std::isnan(value) ? std::nullopt : std::optional(value);
 }
 
-}  // namespace
-
-namespace {
-
-// What is known of the host before it is built; nothing of one of a program's own.
+// What is known of the host before it is built; none for a host that the program defines.
 std::optional<grow::CnnHostOptions> known_shape(const ShardSetup& setup) {
   if (setup.shape) return setup.shape->in(setup.frame);
   return setup.host ? std::nullopt : planned_host(setup.options, setup.frame);

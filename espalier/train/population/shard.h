@@ -18,7 +18,7 @@
 #include "espalier/core/progress.h"
 #include "espalier/data/iterator.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/ranks/world.h"
 #include "espalier/train/control/controller.h"
 #include "espalier/train/population/config.h"
@@ -41,7 +41,7 @@ namespace espalier::train {
 
 enum class OnFailure {
   kRollBack,  // to the last good state, and on from there, more carefully
-  kRetire,    // at once, and without a state to come back to: for lanes that begin anew before long
+  kRetire,    // at once, and without a state to come back to: for lanes that start over before long
 };
 
 // What a shard is made of.
@@ -54,7 +54,7 @@ struct ShardSetup {
   ranks::World* batch_world = &ranks::World::alone();
   grow::HostMaker host = nullptr;  // none: the one that the options name
   std::optional<grow::CnnHostOptions> shape =
-      {};  // what the plan of memory takes `host` for; none: it passes it over
+      {};  // that the memory plan assumes for `host`; none: `host` is not planned
   grow::BlueprintRegistry blueprints = {};  // also those of a user's own
   OnFailure on_failure = OnFailure::kRollBack;
   // The networks of the job that the lanes here are, and the device of every network of the job. Empty: the
@@ -78,7 +78,7 @@ class Shard {
   // validation that was under way is done again.
   void visit_state(run::StateArchive& archive);
 
-  // All lanes begin anew: first values of the seed, no optimiser state, no seeds; the next epoch is the
+  // All lanes start over: first values of the seed, no optimiser state, no seeds; the next epoch is the
   // first, and its passes over the data are those from first_pass on. Nothing is allocated and captured
   // graphs stay.
   void begin_episode(uint64_t seed, int64_t first_pass);
@@ -129,7 +129,7 @@ class Shard {
   // Samples of every lane that are scored at a time: the split shared out evenly (scored_batch()).
   int64_t validation_batch() const { return validate_.plan().options().batch_size_per_env; }
   int64_t batches_per_pass() const { return train_.length() / setup_.batch_world->size(); }
-  grow::Population& population() { return population_; }
+  grow::NetworkStack& population() { return population_; }
   grow::Lifecycle& lifecycle() { return lifecycle_; }
   TrainStep& step() { return step_; }
   StepTiming& timing() { return timing_; }
@@ -164,7 +164,7 @@ class Shard {
   data::GatherIterator train_;
   data::GatherIterator validate_;
   data::GatherIterator test_;
-  grow::Population population_;
+  grow::NetworkStack population_;
   grow::Lifecycle lifecycle_;
   TrainStep step_;
   Evaluation validation_;

@@ -42,13 +42,13 @@ PopulationConfig placed(PopulationConfig options, const ranks::World& world) {
   return options;
 }
 
-PopulationConfig of_part(PopulationConfig options, int64_t num_parts) {
+PopulationConfig options_of_part(PopulationConfig options, int64_t num_parts) {
   options.lanes = (options.lanes + num_parts - 1) / num_parts;
   return options;
 }
 
-PopulationConfig of_rank(PopulationConfig options, const ranks::World& world) {
-  return of_part(std::move(options), world.size());
+PopulationConfig options_of_rank(PopulationConfig options, const ranks::World& world) {
+  return options_of_part(std::move(options), world.size());
 }
 
 ShardSetup shard_on(const DeviceName& device, const PopulationConfig& options, const Progress& progress) {
@@ -113,7 +113,7 @@ std::vector<DeviceStart> check_devices(const PopulationConfig& options, std::spa
                          .device = data.device};
     here.options.lanes = lanes;
     here.options.validation_batch =
-        validation_batch(of_part(options, std::ssize(shards)), data.device.is_cuda());
+        validation_batch(options_of_part(options, std::ssize(shards)), data.device.is_cuda());
     MemoryPlan plan = with_budget(job_parts(here, needs), data.device, options.device_memory);
     // It is there already.
     if (plan.budget_bytes > 0 && data.residency == data::Residency::kDevice)

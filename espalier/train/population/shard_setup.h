@@ -31,8 +31,8 @@ std::vector<c10::Device> torch_devices_of(const PopulationConfig& options);
 // in turn.
 PopulationConfig placed(PopulationConfig options, const ranks::World& world);
 // With those of the lanes that one of so many ranks or shards has at most.
-PopulationConfig of_part(PopulationConfig options, int64_t num_parts);
-PopulationConfig of_rank(PopulationConfig options, const ranks::World& world);
+PopulationConfig options_of_part(PopulationConfig options, int64_t num_parts);
+PopulationConfig options_of_rank(PopulationConfig options, const ranks::World& world);
 
 // Reads the data onto the device.
 ShardSetup shard_on(const DeviceName& device, const PopulationConfig& options, const Progress& progress);

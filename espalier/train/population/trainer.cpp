@@ -92,7 +92,7 @@ PopulationTrainer::PopulationTrainer(const PopulationConfig& options, std::vecto
     PopulationConfig& part = setup.options;
     // One size for all shards, wherever a lane lives.
     part.validation_batch =
-        validation_batch(of_part(options_, std::ssize(places)), setup.dataset->device.is_cuda());
+        validation_batch(options_of_part(options_, std::ssize(places)), setup.dataset->device.is_cuda());
     part.lanes = std::ssize(envs[s]);
     part.controller = "none";  // one decides for all of them
     part.time_every = options.time_every;
@@ -122,8 +122,7 @@ void PopulationTrainer::begin_episode(int64_t round) {
   const int64_t pass = first.batches_per_pass();
   const int64_t passes =
       (options_.epochs * first.batches_per_epoch() + pass - 1) / pass;  // begun by an episode
-  for (const auto& population : shards_)
-    population->begin_episode(episode_seed(options_.seed, round), round * passes);
+  for (const auto& shard : shards_) shard->begin_episode(episode_seed(options_.seed, round), round * passes);
   reading_->begin_episode();
   returns_.begin(num_lanes(), std::ssize(reward_terms()));
   std::ranges::fill(ops_, static_cast<int64_t>(SeedOp::kWait));
@@ -210,7 +209,7 @@ int64_t PopulationTrainer::bytes_moved() const {
 std::vector<LaneMessage> PopulationTrainer::remote_lanes() {
   std::vector<LaneMessage> remote;
   if (world_.is_alone() || !world_.leads()) return remote;
-  std::vector<EpochBuffer::LaneEntry> entries;
+  std::vector<EpochBuffer::RemoteLane> entries;
   for (const ranks::Bytes& bytes : world_.gather(std::span<const std::byte>()))
     for (LaneMessage& lane : lane_messages_in(bytes)) {
       entries.push_back(lane.entry);
@@ -309,13 +308,13 @@ GraphWork PopulationTrainer::graph_work() const {
 
 PartTimes PopulationTrainer::take_times() {
   PartTimes times = acting_.take();
-  for (const auto& population : shards_) times += population->timing().take();
+  for (const auto& shard : shards_) times += shard->timing().take();
   return times;
 }
 
 int64_t PopulationTrainer::num_retired() const {
   int64_t retired = 0;
-  for (const auto& population : shards_) retired += population->num_retired();
+  for (const auto& shard : shards_) retired += shard->num_retired();
   return world_.sum(retired);
 }
 
@@ -326,7 +325,7 @@ void PopulationTrainer::visit_state(run::StateArchive& archive) {
         "--restart fresh");
   for (const auto& shard : shards_) {
     const run::LaneShare share{.envs = shard->setup().envs, .num_lanes = num_lanes()};
-    archive.of_lanes(share, [&] { shard->visit_state(archive); });
+    archive.with_lanes(share, [&] { shard->visit_state(archive); });
   }
   if (archive.is_loading()) archive.pass_over_lanes(remote_envs_);
   archive.part("reading", [&] {
@@ -338,10 +337,10 @@ void PopulationTrainer::visit_state(run::StateArchive& archive) {
 
 std::vector<LaneScore> PopulationTrainer::test(const Progress& progress) {
   std::vector<LaneScore> scores(static_cast<size_t>(num_lanes()));
-  for (const auto& population : shards_) {
-    const std::vector<LaneScore> own = population->test(progress);
+  for (const auto& shard : shards_) {
+    const std::vector<LaneScore> own = shard->test(progress);
     for (size_t lane = 0; lane < own.size(); ++lane)
-      scores[static_cast<size_t>(population->env_of(static_cast<int64_t>(lane)))] = own[lane];
+      scores[static_cast<size_t>(shard->env_of(static_cast<int64_t>(lane)))] = own[lane];
   }
   const std::vector<ranks::Bytes> told = world_.gather(std::as_bytes(std::span(scores)));
   for (size_t rank = 1; rank < told.size(); ++rank) {

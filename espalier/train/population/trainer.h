@@ -48,7 +48,7 @@ class PopulationTrainer {
                     OnFailure on_failure, const ReadingConfig& reading = {},
                     ranks::World& world = ranks::World::alone());
 
-  // All lanes begin anew; the epochs that follow see samples in an order of this round's own. Nothing is
+  // All lanes start over; the epochs that follow see samples in an order of this round's own. Nothing is
   // allocated.
   void begin_episode(int64_t round);
   // Network i begins as the i-th of these; before the first epoch.
@@ -75,7 +75,7 @@ class PopulationTrainer {
   int64_t num_retired() const;  // in the whole job: asks all ranks
   ranks::World& world() const { return world_; }
   Shard& shard(size_t index) { return *shards_[index]; }
-  grow::Population& population(size_t index) const { return shards_[index]->population(); }
+  grow::NetworkStack& population(size_t index) const { return shards_[index]->population(); }
   const EpisodeReturns& returns() const { return returns_; }  // in the episode so far
   const std::vector<std::string>& reward_terms() const { return reading_->term_names(); }
 

@@ -11,8 +11,8 @@
 
 namespace espalier::train {
 
-Evaluation::Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
-                       const TrainStepOptions& options)
+Evaluation::Evaluation(grow::NetworkStack& population, data::GatherCall call, size_t field,
+                       int64_t num_batches, const TrainStepOptions& options)
     : world_(*options.world),
       population_(population),
       batch_(

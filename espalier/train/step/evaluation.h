@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "espalier/data/gather.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/tensor/captured_graphs.h"
 #include "espalier/train/step/data_parallel.h"
 #include "espalier/train/step/step.h"
@@ -40,7 +40,7 @@ class Evaluation {
  public:
   // call: for a plan `shared`; field: which of the data's; options: compute, format, graphs and world alone
   // are read.
-  Evaluation(grow::Population& population, data::GatherCall call, size_t field, int64_t num_batches,
+  Evaluation(grow::NetworkStack& population, data::GatherCall call, size_t field, int64_t num_batches,
              const TrainStepOptions& options);
 
   // Called after every batch of this rank.
@@ -69,7 +69,7 @@ class Evaluation {
   void add(int64_t place, const at::Tensor& logits);
 
   ranks::World& world_;
-  grow::Population& population_;
+  grow::NetworkStack& population_;
   data::BatchDelivery batch_;  // one lane's, which all read
   int64_t num_batches_;
   at::Tensor sums_;  // [1 + S,3,L] f64

@@ -37,7 +37,7 @@ class LossScale {
   // doubles it after kGrowthSteps in a row where they were.
   void update(const at::Tensor& finite);
 
-  void reset();  // all lanes begin anew
+  void reset();  // all lanes start over
 
   // What a step changes.
   std::vector<at::Tensor> state() const { return {scales_, good_steps_}; }

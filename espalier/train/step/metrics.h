@@ -1,5 +1,5 @@
-// What an epoch's steps add up for every lane: on the device, in one tensor, which an epoch's one copy takes
-// along.
+// The sums over an epoch's steps for every lane: on the device, in one tensor, which the epoch's one copy
+// takes along.
 //
 // Kept true: a lane's numbers depend on that lane alone; a value that is not finite stays so in its sum.
 #pragma once

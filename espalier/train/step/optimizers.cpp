@@ -11,7 +11,7 @@
 
 namespace espalier::train {
 
-LaneOptimizers::LaneOptimizers(grow::Population& population, const lanes::LaneSgdOptions& hosts,
+LaneOptimizers::LaneOptimizers(grow::NetworkStack& population, const lanes::LaneSgdOptions& hosts,
                                const lanes::LaneSgdOptions& seeds, const StepMetrics& metrics)
     : population_(population), hosts_{.options = hosts}, seeds_{.options = seeds}, metrics_(metrics) {
   const at::TensorOptions doubles =

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/lanes/optim/group_update.h"
 #include "espalier/lanes/optim/optimizer.h"
 #include "espalier/train/step/metrics.h"
@@ -34,10 +34,10 @@ struct OptimizedGroup {
 class LaneOptimizers {
  public:
   // seeds: of their own parameters and of their gates. metrics: where the norms of seeds are added up.
-  LaneOptimizers(grow::Population& population, const lanes::LaneSgdOptions& hosts,
+  LaneOptimizers(grow::NetworkStack& population, const lanes::LaneSgdOptions& hosts,
                  const lanes::LaneSgdOptions& seeds, const StepMetrics& metrics);
 
-  // After Population::apply().
+  // After NetworkStack::apply().
   void sync_groups(const grow::GrowthReport& report);
 
   const std::vector<OptimizedGroup>& groups() const { return groups_; }  // the host's first
@@ -56,7 +56,7 @@ class LaneOptimizers {
   void reset(lanes::LaneSGD& optimizer, int64_t entry);
   void list_groups();
 
-  grow::Population& population_;
+  grow::NetworkStack& population_;
   // A kind of groups: hosts, or seeds.
   struct Kind {
     lanes::LaneSgdOptions options;

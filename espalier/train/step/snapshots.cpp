@@ -9,7 +9,7 @@
 
 namespace espalier::train {
 
-LaneSnapshots::LaneSnapshots(grow::Population& population, TrainStep& step, grow::Lifecycle& lifecycle)
+LaneSnapshots::LaneSnapshots(grow::NetworkStack& population, TrainStep& step, grow::Lifecycle& lifecycle)
     : population_(population),
       step_(step),
       lifecycle_(lifecycle),

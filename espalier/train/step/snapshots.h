@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/train/step/step.h"
 
 namespace espalier::run {
@@ -20,7 +20,7 @@ namespace espalier::train {
 
 class LaneSnapshots {
  public:
-  LaneSnapshots(grow::Population& population, TrainStep& step, grow::Lifecycle& lifecycle);
+  LaneSnapshots(grow::NetworkStack& population, TrainStep& step, grow::Lifecycle& lifecycle);
 
   // For lanes whose seeds are planted as the lifecycle says.
   void take(std::span<const int64_t> lanes);
@@ -40,7 +40,7 @@ class LaneSnapshots {
 
   std::vector<NamedTensor> values_of(int64_t lane) const;  // views
 
-  grow::Population& population_;
+  grow::NetworkStack& population_;
   TrainStep& step_;
   grow::Lifecycle& lifecycle_;
   std::vector<Snapshot> snapshots_;  // [L]

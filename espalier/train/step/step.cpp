@@ -27,7 +27,7 @@ RateSchedule schedule_of(const TrainStepOptions& options) {
 
 }  // namespace
 
-TrainStep::TrainStep(grow::Population& population, data::GatherCall call, size_t field,
+TrainStep::TrainStep(grow::NetworkStack& population, data::GatherCall call, size_t field,
                      const TrainStepOptions& options)
     : population_(population),
       options_(options),

@@ -23,7 +23,7 @@
 
 #include "espalier/data/delivery.h"
 #include "espalier/data/gather.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/lanes/optim/optimizer.h"
 #include "espalier/ranks/world.h"
 #include "espalier/tensor/captured_graphs.h"
@@ -66,16 +66,16 @@ struct TrainStepOptions {
 class TrainStep {
  public:
   // call: GatherIterator::gather_call() for the population's lanes; field: which of the data's.
-  TrainStep(grow::Population& population, data::GatherCall call, size_t field,
+  TrainStep(grow::NetworkStack& population, data::GatherCall call, size_t field,
             const TrainStepOptions& options);
 
   // Between epochs: clears the sums, goes to the epoch's first batch and to its place in the schedule. Passes
   // over the data, whose number chooses the order of samples and their augmentation, count from first_pass.
   void begin_epoch(int64_t epoch, int64_t first_pass = 0);
-  // After Population::reset(): no optimiser remembers anything, and every lane is trained at its full
+  // After NetworkStack::reset(): no optimiser remembers anything, and every lane is trained at its full
   // rate.
   void reset();
-  // Between epochs, after Population::apply().
+  // Between epochs, after NetworkStack::apply().
   void sync_groups(const grow::GrowthReport& report);
 
   // One step, replayed where graphs are on.
@@ -115,7 +115,7 @@ class TrainStep {
   at::Tensor gradients();   // writes those of the batch that was delivered; returns the losses, [L]
   void update(const at::Tensor& losses);
 
-  grow::Population& population_;
+  grow::NetworkStack& population_;
   TrainStepOptions options_;
   RateSchedule schedule_;
   data::BatchDelivery batch_;

@@ -1,7 +1,7 @@
 // How a tensor lies in memory, told from its sizes and strides alone, and which device kernels move values
 // from one layout to another. Pure functions: nothing here looks at a tensor or at a device.
 //
-// Keeps true: tensors that lie in both orders at once (one channel, one pixel, no values) are told apart from
+// Kept true: tensors that lie in both orders at once (one channel, one pixel, no values) are told apart from
 // those that lie in one, so that they count neither for nor against a layout.
 #pragma once
 

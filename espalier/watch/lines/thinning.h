@@ -1,4 +1,4 @@
-// Fewer points, the same picture: what a chart some hundred pixels wide can show of a long series.
+// Fewer points, the same picture: a long series, reduced to what a chart some hundred pixels wide can show.
 //
 // Kept true: peaks survive. A series that is longer than the limit is cut into buckets, and each leaves its
 // smallest and its largest value, in the order in which they came; all series over the same x stay aligned.

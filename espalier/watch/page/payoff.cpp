@@ -91,11 +91,11 @@ struct Group {
 
 std::string verdict_words(const Interval& difference) {
   switch (verdict_on(difference)) {
-    case Verdict::kBetter:
+    case Comparison::kBetter:
       return "growing paid in this run";
-    case Verdict::kWorse:
+    case Comparison::kWorse:
       return "growing cost accuracy in this run";
-    case Verdict::kUndecided:
+    case Comparison::kUndecided:
       return "too close to tell from chance";
   }
   return "";

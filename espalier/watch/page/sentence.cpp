@@ -31,9 +31,9 @@ std::string count_words(int64_t count, const char* one, const char* many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-Verdict verdict_on(const Interval& difference) {
-  if (std::abs(difference.mean) <= difference.half_width) return Verdict::kUndecided;
-  return difference.mean > 0 ? Verdict::kBetter : Verdict::kWorse;
+Comparison verdict_on(const Interval& difference) {
+  if (std::abs(difference.mean) <= difference.half_width) return Comparison::kUndecided;
+  return difference.mean > 0 ? Comparison::kBetter : Comparison::kWorse;
 }
 
 std::string difference_words(const Interval& difference) {

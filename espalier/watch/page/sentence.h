@@ -1,4 +1,4 @@
-// Numbers and verdicts as the page's sentences say them.
+// How the page's sentences put numbers and verdicts.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ std::string points_words(double share_difference);  // "+12.2": points of a perc
 std::string parameters_words(double parameters);    // "12.3 thousand parameters"
 std::string count_words(int64_t count, const char* one, const char* many);  // "1 lane", "3 lanes"
 
-enum class Verdict : uint8_t { kBetter, kWorse, kUndecided };
+enum class Comparison : uint8_t { kBetter, kWorse, kUndecided };
 
 // Whether the interval leaves out 0, and on which side.
-Verdict verdict_on(const Interval& difference);
+Comparison verdict_on(const Interval& difference);
 
 // "+12.2 points, 95 % interval +3.1 to +21.3"
 std::string difference_words(const Interval& difference);

@@ -92,7 +92,7 @@ TEST(PpoTrainer, CountsALaneThatIsLostInItsFirstEpoch) {
   PopulationTrainer& environments = trainer.environments();
   environments.begin_episode(0);
   trainer.policy()->begin_episode(0);
-  grow::Population& population = environments.population(0);
+  grow::NetworkStack& population = environments.population(0);
   std::vector<at::Tensor> sound;
   for (const auto& each : population.lane_values(0)) sound.push_back(each.tensor.clone());
   poison(environments.shard(0), 0);

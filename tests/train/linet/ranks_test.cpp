@@ -211,7 +211,7 @@ TEST(LinetRanks, RefuseABatchThatDoesNotDivide) {
   LinetConfig options = shared_options();
   options.batch = 10;
   as_ranks(3, [&](ranks::World& world) {
-    EXPECT_ERROR(of_rank(options, world), UsageError, "--batch 10", "3 ranks", "multiple of 3", "12");
+    EXPECT_ERROR(options_of_rank(options, world), UsageError, "--batch 10", "3 ranks", "multiple of 3", "12");
   });
 }
 

@@ -15,7 +15,7 @@
 
 #include "espalier/data/iterator.h"
 #include "espalier/grow/lifecycle.h"
-#include "espalier/grow/population.h"
+#include "espalier/grow/network_stack.h"
 #include "espalier/policy/acting.h"
 #include "espalier/policy/action/uniforms.h"
 #include "espalier/train/population/episode_seed.h"
@@ -38,7 +38,7 @@ struct PlainStep {
 
 class PlainLane {
  public:
-  PlainLane(const PpoConfig& options, const grow::CnnHostOptions& host, const grow::Population& population,
+  PlainLane(const PpoConfig& options, const grow::CnnHostOptions& host, const grow::NetworkStack& population,
             int64_t lane)
       : options_(options),
         lane_(lane),
@@ -51,7 +51,7 @@ class PlainLane {
     kept_.assign(static_cast<size_t>(slots_), std::numeric_limits<double>::quiet_NaN());
   }
 
-  static policy::ActionSpace space_of(const grow::Population& population) {
+  static policy::ActionSpace space_of(const grow::NetworkStack& population) {
     return {.num_slots = population.num_slots(), .num_blueprints = population.blueprints().size()};
   }
 
@@ -67,7 +67,7 @@ class PlainLane {
   }
 
   // Values that the lane has not yet come from the nursery; those of seeds that are gone go.
-  void take_new_values(grow::Population& nursery) {
+  void take_new_values(grow::NetworkStack& nursery) {
     grow::testing::Values now;
     for (const auto& named : nursery.lane_values(lane_)) {
       const auto known = network_.values.find(named.name);
@@ -161,7 +161,7 @@ class PlainLane {
   }
 
  private:
-  static grow::LifecycleOptions life_options(const PpoConfig& options, const grow::Population& population) {
+  static grow::LifecycleOptions life_options(const PpoConfig& options, const grow::NetworkStack& population) {
     grow::LifecycleOptions life{.num_blueprints = population.blueprints().size(),
                                 .embargo_steps = static_cast<int32_t>(options.population.embargo)};
     for (const grow::SlotSpec& slot : population.slots()) life.slots.push_back(slot.name);

@@ -33,7 +33,7 @@ void compare_one_round(uint64_t seed, Exercise& exercise) {
   const ShardSetup setup = testing::small_shards(options).front();
   grow::CnnHostOptions host = testing::small_host(options.population);
   host.seed = episode_seed(options.population.seed, 0);
-  grow::Population nursery(host, setup.blueprints, at::kCPU, at::kFloat);
+  grow::NetworkStack nursery(host, setup.blueprints, at::kCPU, at::kFloat);
   data::GatherIterator train(training_plan(options.population, setup.device, at::kFloat), {setup.dataset},
                              data::Split::kTrain);
   data::GatherIterator validate(

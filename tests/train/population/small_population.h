@@ -102,7 +102,7 @@ class OneShard {
 
   Shard& shard() { return all_.shard(0); }
   operator Shard&() { return shard(); }
-  grow::Population& population() { return shard().population(); }
+  grow::NetworkStack& population() { return shard().population(); }
   grow::Lifecycle& lifecycle() { return shard().lifecycle(); }
   TrainStep& step() { return shard().step(); }
   Evaluation& validation() { return shard().validation(); }

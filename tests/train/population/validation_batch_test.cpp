@@ -212,7 +212,7 @@ TEST(ValidationBatch, GivesTheSameScoresWhateverNetworksAreTrainedBy) {
 
 TEST(ValidationBatch, IsThatOfTheShardWithTheMostNetworks) {
   const PopulationConfig options = small_options(33);
-  EXPECT_EQ(validation_batch(of_part(options, 2), true), 964) << "17 networks at most";
+  EXPECT_EQ(validation_batch(options_of_part(options, 2), true), 964) << "17 networks at most";
 }
 
 }  // namespace

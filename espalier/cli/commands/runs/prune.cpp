@@ -124,8 +124,8 @@ int prune(const PruneOptions& options, Context& context) {
   }
   if (options.yes && options.what == Pruned::kRuns) repair_latest(options.dir, left);
   if (count == 0) {
-    fmt::print("nothing to remove in {}: {} runs, of which the newest {} are kept\n", options.dir,
-               runs.size(), options.keep);
+    fmt::print("nothing to remove in {}: {} runs, and the newest {} are kept\n", options.dir, runs.size(),
+               options.keep);
     return 0;
   }
   fmt::print("{}{} {} of {} {}; {}\n", table.text(), options.yes ? "removed" : "would remove",

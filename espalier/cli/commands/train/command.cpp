@@ -57,7 +57,7 @@ jobs::PopulationEvents events_of(TrainScreen& screen, const train::PopulationCon
     screen.begin(run, {.total = options.epochs, .samples_a_step = samples_a_step(options, dataset)}, devices);
   };
   events.formats_compared = [&screen](const train::FormatComparison& compared) {
-    std::string text = fmt::format("contiguous: {:.3g} ms a step", compared.step_ms);
+    std::string text = fmt::format("contiguous: {:.3g} ms per step", compared.step_ms);
     if (const auto& other = compared.channels_last_ms)
       text += fmt::format(", {:.2f} times channels-last's {:.3g} ms\n", compared.step_ms / *other, *other);
     else

@@ -23,7 +23,7 @@ struct CifarRecords {
   int64_t first_index = 0;           // the index of the first record in that file
 };
 
-// Writes one image and one label a record. Fails on a label out of range or a partial record.
+// Writes one image and one label per record. Fails on a label out of range or a partial record.
 //   images  [N,32,32,3] u8, labels [N] i64, with N = bytes.size() / format.record_bytes()
 void decode_records(const CifarFormat& format, const CifarRecords& records, std::byte* images,
                     int64_t* labels);

@@ -273,7 +273,7 @@ FolderListing list_folder(const std::string& root) {
   const fs::path first_train = fields.front().path / "train";
   listing.class_names = list_classes(first_train);
   if (listing.class_names.empty()) {
-    fail("folder: '{}' has no classes; want one folder a class, with its images", first_train.string());
+    fail("folder: '{}' has no classes; want one folder per class, with its images", first_train.string());
   }
   for (const auto& [name, split] : {std::pair<std::string, FolderSplit*>{"train", &listing.train},
                                     {listing.test_name, &listing.test},

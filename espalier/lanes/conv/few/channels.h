@@ -1,5 +1,5 @@
-// The numbers of channels and filters that convolutions have kernels of their own for, which are faster than
-// cuDNN's. Free of CUDA and torch: a plan of memory asks too.
+// The numbers of channels and filters for which convolutions have kernels of their own, faster than cuDNN's.
+// Free of CUDA and torch: a plan of memory asks too.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,7 @@ function telling(node, heading, pairs, lane) {
 const kOperations = ["wait", "germinate", "set the amplitude", "prune", "fossilize", "advance"];
 const kOperationOrder = [4, 2, 5, 1, 3, 0];  // what keeps a seed at the bottom, waiting on top
 
-// choices: {from, to, counts}: a bar a step or round, in shares of all decisions.
+// choices: {from, to, counts}: one bar per step or round, in shares of all decisions.
 function choicesChart({ title, name, choices, xLabel }) {
   if (!choices) return null;
   const used = kOperationOrder.filter((op) => choices.counts.some((counts) => counts[op] > 0));

@@ -93,7 +93,7 @@ function choices(run) {
   const counted = run.choices || byStep;
   if (!counted) return null;
   const title = `What the ${chooser} chose`;
-  return section("choices", title, "One decision a lane after every epoch or step but the last; a lane that waits lets its seeds go on.",
+  return section("choices", title, "One decision per lane after each epoch or step but the last; a lane that waits lets its seeds go on.",
     grid("split", choicesChart({ title: run.choices ? "Choices by round" : "Choices by epoch", name: "choices", choices: counted, xLabel: run.choices ? "round" : "epoch" }),
       countChart({ title: "Blueprints planted", name: "planted", unit: "times", items: run.blueprints.map((name, i) => [name, counted.planted[i] || 0]) })));
 }

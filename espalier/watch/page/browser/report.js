@@ -209,9 +209,9 @@ function classes(run) {
 function time(run) {
   const rounds = run.rounds;
   return section("time", "Time", null, grid("",
-    lineChart({ title: "Time an epoch", name: "time/epoch", series: curveOf(run.epochs, "seconds", "an epoch", "c0"), xLabel: "epoch", height: 190, format: asSeconds }),
-    lineChart({ title: "Time a round", name: "time/round", series: [...curveOf(rounds, "time/episode_seconds", "episode", "c0"), ...curveOf(rounds, "time/update_seconds", "update", "c1")], xLabel: "round", height: 190, format: asSeconds }),
-    lineChart({ title: "Lane steps a second", name: "time/SPS", series: curveOf(rounds, "charts/SPS", "steps a second", "c0"), xLabel: "round", height: 190 })));
+    lineChart({ title: "Time per epoch", name: "time/epoch", series: curveOf(run.epochs, "seconds", "epoch", "c0"), xLabel: "epoch", height: 190, format: asSeconds }),
+    lineChart({ title: "Time per round", name: "time/round", series: [...curveOf(rounds, "time/episode_seconds", "episode", "c0"), ...curveOf(rounds, "time/update_seconds", "update", "c1")], xLabel: "round", height: 190, format: asSeconds }),
+    lineChart({ title: "Lane steps per second", name: "time/SPS", series: curveOf(rounds, "charts/SPS", "steps per second", "c0"), xLabel: "round", height: 190 })));
 }
 
 const options = (object) => el("dl", { class: "options" }, Object.entries(object).map(([key, value]) => el("div", null, el("dt", null, key), el("dd", null, valueText(value)))));
@@ -269,7 +269,7 @@ function showComparison({ runs, options }) {
       chart("Validation accuracy", "validation_accuracy", "epochs", "validation_accuracy", "epoch", kAccuracy), chart("Validation loss", "validation_loss", "epochs", "validation_loss", "epoch"),
       chart("Training accuracy", "train_accuracy", "epochs", "train_accuracy", "epoch", kAccuracy), chart("Training loss", "train_loss", "epochs", "train_loss", "epoch"),
       chart("Return", "return", "rounds", "charts/episodic_return", "round"), chart("Validation accuracy at the end of a round", "rounds_accuracy", "rounds", "lanes/validation_accuracy", "round", kAccuracy),
-      chart("Entropy, as a share of the log of the legal choices", "entropy", "rounds", "losses/entropy", "round", kAccuracy), chart("Time an epoch", "seconds", "epochs", "seconds", "epoch", { format: asSeconds }))),
+      chart("Entropy, as a share of the log of the legal choices", "entropy", "rounds", "losses/entropy", "round", kAccuracy), chart("Time per epoch", "seconds", "epochs", "seconds", "epoch", { format: asSeconds }))),
     section("options", "What was set differently", differing.length ? null : "Nothing: all options are the same.", differing.length ? table(null, head(), differing) : el("span")),
   ].filter(Boolean);
   document.getElementById("page").replaceChildren(el("header", null, el("div", { class: "kind" }, "Comparison"), el("h1", null, few(runs.length, "run", "runs"))), contents(made), ...made);
