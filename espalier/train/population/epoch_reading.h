@@ -39,7 +39,6 @@ struct ReadingOptions {
   int64_t lanes = 1;
   int64_t slots = 1;
   int64_t episode_length = 1;  // T, in epochs
-  int64_t validate_every = 1;  // epochs
   policy::Losing losing = policy::Losing::kEndsEpisode;
   GovernorConfig governor;
   GuessingLevel guessing;

@@ -106,7 +106,6 @@ PopulationTrainer::PopulationTrainer(const PopulationConfig& options, std::vecto
       reading, ReadingOptions{.lanes = num_lanes(),
                               .slots = num_slots(),
                               .episode_length = options.epochs,
-                              .validate_every = options.validate_every,
                               .losing = on_failure == OnFailure::kRollBack ? policy::Losing::kGoesOn
                                                                            : policy::Losing::kEndsEpisode,
                               .governor = options.governor,
