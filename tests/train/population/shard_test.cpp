@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
 #include "tests/train/population/small_population.h"
 
 namespace espalier::train {
@@ -103,6 +105,15 @@ TEST(Shard, MeasuresWhatASeedContributesAndHowItLearns) {
   }
   EXPECT_EQ(controller->seen.size(), 12u);
   EXPECT_EQ(controller->seen.back().accuracies.size(), 6u);
+}
+
+TEST(Shard, RefusesGatesThatNoSeedCanPassBeforeDataIsRead) {
+  PopulationConfig options = small_options(1);
+  options.gates.min_gradient_norm = 2e3;
+  EXPECT_ERROR(testing::OneShard(options, small_setup(options)), UsageError, "--gate-least-norm 2000",
+               "--gate-largest-norm 1000");
+  options.source.data = "cifar10:not/there";
+  EXPECT_ERROR(shard_on(options.devices.front(), options, {}), UsageError, "--gate-least-norm 2000");
 }
 
 TEST(Shard, LetsASeedPassByTheThresholdsThatItIsTold) {
