@@ -39,8 +39,8 @@ class NamedController {
   // Refuses a name of nobody; reads the file of a policy.
   NamedController(const std::string& name, const ControllerFlags& flags);
 
-  // Environments of a job that has no flags for slots, most seeds and budget: as they were when the policy
-  // learned; under anyone else seeds may grow everywhere.
+  // Environments of a job that has no flags for slots, most seeds, budget and how often gradient norms are
+  // shown: as they were when the policy learned; under anyone else seeds may grow everywhere.
   train::EnvironmentConfig environments(const train::PopulationConfig& population) const;
   // How such a job reads epochs: as the policy that decides saw them when it learned.
   train::ReadingConfig reading(const train::PopulationConfig& population) const;
