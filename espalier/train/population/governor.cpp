@@ -23,6 +23,7 @@ Governor::Governor(const GovernorConfig& config, const GuessingLevel& guessing, 
     : config_(config),
       guessing_below_(-1),
       learned_above_(std::numeric_limits<double>::infinity()),
+      jumps_above_(config.floor * guessing.loss),
       numbers_(at::TensorOptions(at::kDouble).device(device)),
       lanes_(lanes),
       trained_(empty_loss()),
@@ -79,6 +80,7 @@ at::Tensor Governor::has_jumped(const Loss& loss, const at::Tensor& now) const {
   const at::Tensor usual = at::sqrt(loss.mean_square);
   return now.gt(loss.last * config_.ratio)
       .logical_and_((now - loss.last).gt(usual * config_.spread))
+      .logical_and_(now.gt(jumps_above_))
       .logical_and_(loss.num_good.ge(kLeastSteps));
 }
 

@@ -27,10 +27,11 @@
 
 namespace espalier::train {
 
-// What a network reaches that always answers with the most frequent class.
+// What a network reaches that has learned nothing.
 struct GuessingLevel {
-  double accuracy = 0;
+  double accuracy = 0;      // where it always answers with the most frequent class
   int64_t num_samples = 0;  // scored by a validation; 0: none, and nothing is judged by it
+  double loss = 0;          // where all classes are as likely: log(classes); 0: no floor for jumps
 };
 
 class Governor {
@@ -77,6 +78,7 @@ class Governor {
   GovernorConfig config_;
   double guessing_below_;  // an accuracy
   double learned_above_;   // an accuracy
+  double jumps_above_;     // a loss
   at::TensorOptions numbers_;
   int64_t lanes_;
   Loss trained_;

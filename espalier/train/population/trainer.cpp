@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -31,13 +32,15 @@ std::vector<ShardSetup> made_shards(const PopulationConfig& options, const Popul
   return shards;
 }
 
-// What always answering with the most frequent class of the validation split reaches.
+// What guessing reaches on the validation split, and costs on any.
 GuessingLevel guessing_level(const data::ResidentDataset& dataset, const PopulationConfig& options) {
+  const double loss = std::log(static_cast<double>(dataset.num_classes()));
   const int64_t samples = dataset.validation.num_samples();
-  if (samples == 0) return {};
+  if (samples == 0) return {.loss = loss};
   const at::Tensor counts = at::bincount(dataset.validation.labels.to(at::kCPU));
   return {.accuracy = counts.max().item<double>() / static_cast<double>(samples),
-          .num_samples = samples_of_part(options, samples)};
+          .num_samples = samples_of_part(options, samples),
+          .loss = loss};
 }
 
 // Where one of the job's shards is.

@@ -77,6 +77,27 @@ TEST(Governor, LetsALossThatAlwaysChangesThatMuchDoSoAgain) {
   EXPECT_EQ(lane.judge({.train_loss = 12}), Verdict::kLossJumped);
 }
 
+// A small dataset known by heart: 0.05 log(10) is 0.115.
+TEST(Governor, TakesNoLossNearZeroForAJump) {
+  GuessingLevel ten_classes = kTenClasses;
+  ten_classes.loss = std::log(10.0);
+  const auto memorised = [](OneLane& lane) {
+    for (int step = 0; step < 6; ++step)
+      EXPECT_EQ(lane.judge({.train_loss = 0.0015 - 0.00004 * step, .validation_loss = 0.0016}),
+                Verdict::kSound);
+  };
+  OneLane lane({}, ten_classes);
+  memorised(lane);
+  EXPECT_EQ(lane.judge({.train_loss = 0.0021, .validation_loss = 0.0025}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 0.11, .validation_loss = 0.11}), Verdict::kSound);
+  OneLane broken({}, ten_classes);
+  memorised(broken);
+  EXPECT_EQ(broken.judge({.train_loss = 0.12, .validation_loss = 0.12}), Verdict::kLossJumped);
+  OneLane without({.floor = 0}, ten_classes);
+  memorised(without);
+  EXPECT_EQ(without.judge({.train_loss = 0.0021, .validation_loss = 0.0025}), Verdict::kLossJumped);
+}
+
 TEST(Governor, BelievesValidationOnlyWhereTrainingAgrees) {
   OneLane lane;
   lane.learn(5);

@@ -355,6 +355,20 @@ TEST(Shard, CountsNoAccuracyWhereNothingIsThereToValidateWith) {
   EXPECT_TRUE(controller->seen.back().accuracies.empty());
 }
 
+// Whatever rises would be a jump, but for the floor: so many times the loss of guessing.
+TEST(Shard, FlagsNoJumpBelowTheFloorThatItIsTold) {
+  for (const double floor : {0.0, 100.0}) {
+    PopulationConfig options = small_options(4);
+    options.epochs = 12;
+    options.governor = {.ratio = 1, .spread = 0, .margin = 0, .floor = floor};
+    testing::OneShard trainer(options, small_setup(options));
+    int64_t jumps = 0;
+    for (int epoch = 0; epoch < 12; ++epoch)
+      for (const LaneRecord& lane : trainer.train_epoch().lanes) jumps += lane.verdict == Verdict::kLossJumped;
+    EXPECT_EQ(jumps > 0, floor == 0) << jumps;
+  }
+}
+
 TEST(Shard, HalvesTheRateOfALaneThatCollapsesByItselfAndNeverGivesItUp) {
   PopulationConfig options = small_options(1);
   options.epochs = 12;
