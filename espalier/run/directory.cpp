@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFormat = "espalier checkpoint";
-constexpr int kVersion = 4;  // for manifest and state
+constexpr int kVersion = 5;  // for manifest and state
 constexpr const char* kConfig = "config.json";
 constexpr const char* kEnvironment = "environment.json";
 // Ranks ask each other so seldom that it costs nothing, and so often that a signal is heard soon.

@@ -119,7 +119,7 @@ void EpochReading::body(const EpochSums& sums, EpisodePart part) {
     observed_.slots.select(2, which).copy_(slot_rows(which).t());
   observed_.states.copy_(sums.states);
   account_.begin_accuracy(is_first, observed(LaneReading::kValidationAccuracy));
-  account_.add(observed_, sums.op, verdict.ne(0), part, sums.retired);
+  account_.add(observed_, sums.op, Governor::has_collapsed(verdict), part, sums.retired);
   rows_.select(0, kCounts).copy_(account_.reward().counts());
   rows_.slice(0, first_term(options_.slots)).copy_(account_.reward().terms().t());
 }

@@ -194,7 +194,7 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   std::ranges::sort(all.lanes, {}, &LaneRecord::lane);
   // Own lanes, and at rank 0, which judges all of them, those of others.
   for (const LaneRecord& lane : all.lanes)
-    if (lane.lost_felt_seed) reading_->forget(lane.lane);
+    if (lane.compared_anew) reading_->forget(lane.lane);
   returns_.add(all);
   all.graphs = graph_work();
   all.graphs -= before;
