@@ -12,6 +12,8 @@ const char* name_of(Verdict verdict) {
       return "loss_jumped";
     case Verdict::kGuessing:
       return "guessing";
+    case Verdict::kDoubtful:
+      return "doubtful";
   }
   return "?";
 }
@@ -31,7 +33,7 @@ const char* name_of(LaneOutcome outcome) {
 bool is_collapse(std::string_view name) {
   for (int number = 0; number < kNumVerdicts; ++number)
     if (const auto verdict = static_cast<Verdict>(number); name == name_of(verdict))
-      return verdict != Verdict::kSound;
+      return is_collapse(verdict);
   return false;
 }
 

@@ -15,8 +15,10 @@ enum class Verdict : uint8_t {
   kNotFinite = 1,  // its loss or gradients
   kLossJumped = 2,
   kGuessing = 3,  // its accuracy is back where a network that learned nothing has it
+  // By validation alone it collapsed: it is trained on, but this is no state to go back to.
+  kDoubtful = 4,
 };
-inline constexpr int kNumVerdicts = 4;
+inline constexpr int kNumVerdicts = 5;
 
 // What followed from it.
 enum class LaneOutcome : uint8_t {
@@ -27,10 +29,13 @@ enum class LaneOutcome : uint8_t {
   kRetired = 2,  // not trained any more: its last good state is kept
 };
 
-const char* name_of(Verdict verdict);      // "sound", "not_finite", "loss_jumped", "guessing"
+const char* name_of(Verdict verdict);      // "sound", "not_finite", "loss_jumped", "guessing", "doubtful"
 const char* name_of(LaneOutcome outcome);  // "trained", "rolled_back", "retired"
 
-// Whether a text, from a file perhaps, names a verdict other than "sound".
+constexpr bool is_collapse(Verdict verdict) {
+  return verdict != Verdict::kSound && verdict != Verdict::kDoubtful;
+}
+// Whether a text, from a file perhaps, names a verdict that is one.
 bool is_collapse(std::string_view name);
 
 }  // namespace espalier

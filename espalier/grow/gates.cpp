@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "espalier/core/error.h"
+
 namespace espalier::grow {
 namespace {
 
@@ -41,6 +43,14 @@ std::string compared(const std::optional<double>& value, const char* relation, d
 }
 
 }  // namespace
+
+void check_gates(const GateOptions& options) {
+  if (options.min_gradient_norm > options.max_gradient_norm)
+    fail_usage(
+        "--gate-least-norm {}: is above --gate-largest-norm {}, so that no seed could ever pass; "
+        "lower one or raise the other",
+        options.min_gradient_norm, options.max_gradient_norm);
+}
 
 const char* name_of(Gate gate) {
   const auto index = static_cast<size_t>(gate);

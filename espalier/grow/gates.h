@@ -48,6 +48,9 @@ struct GateOptions {
   double min_contribution_points = 0;
 };
 
+// Refuses thresholds that no seed can meet.
+void check_gates(const GateOptions& options);
+
 // What an epoch told about one seed. Empty: not measured.
 struct SeedMeasurements {
   bool finite = true;                         // its outputs, gradients and the lane's loss

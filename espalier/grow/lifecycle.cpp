@@ -80,6 +80,7 @@ Lifecycle::Lifecycle(LifecycleOptions options) : options_(std::move(options)) {
     fail_usage("num_blueprints: want at least 1, got {}", options_.num_blueprints);
   if (options_.embargo_steps < 1)
     fail_usage("embargo_steps: want at least 1, got {}", options_.embargo_steps);
+  check_gates(options_.gates);
   states_.resize(static_cast<size_t>(options_.lanes) * options_.slots.size());
 }
 

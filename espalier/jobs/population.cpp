@@ -164,12 +164,14 @@ PopulationResult run_population_job(const PopulationJob& job, const PopulationEv
   const bool shares_lanes = job.ranks_share == RanksShare::kLanes;
   ranks::World& lane_world = shares_lanes ? world : ranks::World::alone();
   ranks::World& batch_world = shares_lanes ? ranks::World::alone() : world;
-  const train::PopulationConfig options = train::placed(job.population, world);
-  train::PopulationConfig own = options;
-  own.batch = train::part_of_batch(options.batch, batch_world);
   const PopulationEvents events = world.leads() ? told : PopulationEvents{};
   check_decider(job);
   check_does_not_grow(job, batch_world);
+  const train::PopulationConfig options = NamedController(job.population.controller, kPopulationFlags)
+                                              .environments(train::placed(job.population, world))
+                                              .population;
+  train::PopulationConfig own = options;
+  own.batch = train::part_of_batch(options.batch, batch_world);
   run::Run run(job.run, job.name, job.recorded, events.run, world);
   const std::vector<DeviceName> devices = train::devices_of(options);
   const JobScope scope(options, train::torch_devices_of(options));

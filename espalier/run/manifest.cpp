@@ -12,7 +12,7 @@ namespace espalier::run {
 namespace {
 
 constexpr const char* kFormat = "espalier checkpoint";
-constexpr int kVersion = 4;  // for manifest and state
+constexpr int kVersion = 5;  // for manifest and state
 
 }  // namespace
 

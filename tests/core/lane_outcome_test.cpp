@@ -18,9 +18,9 @@ TEST(LaneOutcome, HasANameForEveryVerdictAndOutcome) {
   EXPECT_STREQ(name_of(LaneOutcome::kRetired), "retired");
 }
 
-TEST(LaneOutcome, CallsEveryVerdictButSoundACollapse) {
+TEST(LaneOutcome, CallsEveryVerdictButSoundAndDoubtfulACollapse) {
   for (const char* name : {"not_finite", "loss_jumped", "guessing"}) EXPECT_TRUE(is_collapse(name)) << name;
-  for (const char* name : {"sound", "", "?", "loss_jump", "not_finite "})
+  for (const char* name : {"sound", "doubtful", "", "?", "loss_jump", "not_finite "})
     EXPECT_FALSE(is_collapse(name)) << name;
 }
 

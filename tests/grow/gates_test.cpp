@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
+
 namespace espalier::grow {
 namespace {
 
@@ -61,6 +64,13 @@ TEST(Gates, ListTheirChecksInAFixedOrder) {
             (Names{"stage", "at_target", "gradients_measured", "finite", "gradients_healthy"}));
   EXPECT_EQ(listed(gate_g5(seed, none, kStrict)), (Names{"stage", "at_target", "gradients_measured", "finite",
                                                          "gradients_healthy", "contribution"}));
+}
+
+TEST(Gates, RefuseNormsThatNoSeedCanHave) {
+  EXPECT_ERROR(check_gates({.min_gradient_norm = 2, .max_gradient_norm = 0.5}), UsageError,
+               "--gate-least-norm 2", "--gate-largest-norm 0.5");
+  check_gates({.min_gradient_norm = 2, .max_gradient_norm = 2});
+  check_gates({});
 }
 
 TEST(Gates, PassWhatIsInOrder) {

@@ -410,7 +410,7 @@ TEST(Resume, RefusesACheckpointOfAnotherSchemaByItsNumber) {
   whole.run_dir = place / "whole";
   host.run(whole, {});
   change_newest(whole.run_dir, [](nlohmann::ordered_json& manifest) { manifest["version"] = 1; });
-  EXPECT_ERROR(host.run(whole, {}), Error, "schema version 1", "reads 4", "--restart fresh");
+  EXPECT_ERROR(host.run(whole, {}), Error, "schema version 1", "reads 5", "--restart fresh");
 }
 
 std::string name_of(const ::testing::TestParamInfo<Job>& info) {

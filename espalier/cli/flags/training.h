@@ -156,6 +156,13 @@ void visit_governor(Visitor&& visitor, train::GovernorConfig& governor) {
      .low = 0,
      .high = 1e6},
     governor.margin);
+  v({.name = "governor-floor",
+     .help =
+         "no loss has jumped that is still below this share of the loss of guessing, which is the logarithm "
+         "of the number of classes",
+     .low = 0,
+     .high = 1e6},
+    governor.floor);
 }
 
 }  // namespace espalier::cli

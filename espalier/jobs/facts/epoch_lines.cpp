@@ -62,7 +62,7 @@ ordered_json EpochLines::lane_line(const train::EpochRecord& epoch, const train:
                     {"rate_factor", lane.rate_factor},
                     {"rollbacks", lane.num_rollbacks},
                     {"parameters", lane.num_parameters}};
-  if (lane.verdict != Verdict::kSound) line["collapse"] = name_of(lane.verdict);
+  if (is_collapse(lane.verdict)) line["collapse"] = name_of(lane.verdict);
   for (const int64_t slot : lane.blamed) line["barred"].push_back(slots_[static_cast<size_t>(slot)]);
   if (lane.trained.loss_scale > 0) {
     line["loss_scale"] = lane.trained.loss_scale;

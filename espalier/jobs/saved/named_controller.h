@@ -39,8 +39,8 @@ class NamedController {
   // Refuses an unknown name; reads the file of a policy.
   NamedController(const std::string& name, const ControllerFlags& flags);
 
-  // The environments of a job without flags for slots, most seeds and budget: as they were when the policy
-  // learned; under any other controller seeds may grow everywhere.
+  // The environments of a job without flags for slots, most seeds, budget and how often gradient norms are
+  // shown: as they were when the policy learned; under any other controller seeds may grow everywhere.
   train::EnvironmentConfig environments(const train::PopulationConfig& population) const;
   // How such a job reads epochs: as the policy that decides saw them when it learned.
   train::ReadingConfig reading(const train::PopulationConfig& population) const;

@@ -59,6 +59,7 @@ train::EnvironmentConfig SavedPolicy::environments(const train::PopulationConfig
   if (terms_.planted_slots) options.slots = *terms_.planted_slots;
   if (terms_.max_seeds) options.max_seeds = *terms_.max_seeds;
   if (terms_.parameter_budget) options.parameter_budget = *terms_.parameter_budget;
+  if (terms_.telemetry_every) options.population.telemetry_every = *terms_.telemetry_every;
   return options;
 }
 
@@ -107,6 +108,7 @@ void SavedPolicy::check(const train::EnvironmentConfig& options, const grow::Net
   compare("--batches-per-step", terms_.batches_per_step, now.batches_per_step);
   compare("--validate-every", terms_.validate_every, now.validate_every);
   compare("--validation-parts", terms_.validation_parts, now.validation_parts);
+  compare("--telemetry-every", terms_.telemetry_every, now.telemetry_every);
 }
 
 std::unique_ptr<train::PolicyController> SavedPolicy::controller(const train::EnvironmentConfig& options,

@@ -26,7 +26,8 @@ class SavedPolicy {
  public:
   explicit SavedPolicy(const std::string& path);
 
-  // Environments of a job that has no flags for slots, most seeds and budget: as they were when it learned.
+  // Environments of a job that has no flags for slots, most seeds, budget and how often gradient norms are
+  // shown: as they were when it learned.
   train::EnvironmentConfig environments(const train::PopulationConfig& population) const;
 
   // What it takes on its device.

@@ -27,6 +27,8 @@ RewardAccount::RewardAccount(const std::string& rule, const RewardFrame& frame, 
 
 void RewardAccount::begin() {
   reward_.begin();
+  accuracy_before_.zero_();
+  states_before_.zero_();
   contributions_.fill_(kUnmeasured);
   lost_.zero_();
   frozen_.zero_();
@@ -55,6 +57,8 @@ void RewardAccount::add(const RawObservation& epoch, const at::Tensor& op, const
   // One that its first epoch lost is frozen once the decision after it is accounted for.
   if (part != EpisodePart::kFirst || losing_ == Losing::kGoesOn) frozen_.logical_or_(lost_);
   remember(epoch);
+  // What it goes back to from there is how the episode began.
+  if (part == EpisodePart::kFirst) states_before_.copy_(epoch.states);
 }
 
 void RewardAccount::begin_accuracy(const at::Tensor& is_first, const at::Tensor& accuracy) {

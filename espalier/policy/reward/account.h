@@ -35,8 +35,9 @@ class RewardAccount {
   void add(const RawObservation& epoch, const at::Tensor& op, const at::Tensor& lost, EpisodePart part,
            const at::Tensor& retired = {});
 
-  // Before add(), where epochs are that are not validated: lanes that were not before, [L] bool, begin with
-  // the accuracy that the epoch shows, [L], so that to measure one for the first time is no gain.
+  // Before add(): lanes without an accuracy so far, [L] bool, since no epoch was validated or those that were
+  // are lost, begin with the one that the epoch shows, [L], so that to measure one for the first time is no
+  // gain.
   void begin_accuracy(const at::Tensor& is_first, const at::Tensor& accuracy);
 
   // What the decision before the last epoch was worth; zeros, counting for nothing, after the first.

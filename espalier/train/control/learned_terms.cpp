@@ -24,7 +24,8 @@ PolicyTerms terms_of(const EnvironmentConfig& options, const grow::NetworkStack&
                     .episode_length = networks.epochs,
                     .batches_per_step = networks.batches_per_step,
                     .validate_every = networks.validate_every,
-                    .validation_parts = networks.validation_parts};
+                    .validation_parts = networks.validation_parts,
+                    .telemetry_every = networks.telemetry_every};
   if (gates.mode == grow::GateMode::kStrict) {
     terms.gates = "strict";
     terms.gate_improvement = gates.min_improvement_points;

@@ -30,6 +30,7 @@ constexpr const char* kEpisodeLength = "episode_length";
 constexpr const char* kBatchesPerStep = "batches_per_step";
 constexpr const char* kValidateEvery = "validate_every";
 constexpr const char* kValidationParts = "validation_parts";
+constexpr const char* kTelemetryEvery = "telemetry_every";
 constexpr NumberRange kCounts{1, 1'000'000'000}, kCountsOrNone{0, 1'000'000'000};
 
 const std::string* find(const Metadata& metadata, const char* key) {
@@ -100,6 +101,7 @@ Metadata metadata_of(const PolicyTerms& terms) {
   put_number(kBatchesPerStep, terms.batches_per_step);
   put_number(kValidateEvery, terms.validate_every);
   put_number(kValidationParts, terms.validation_parts);
+  put_number(kTelemetryEvery, terms.telemetry_every);
   return metadata;
 }
 
@@ -119,7 +121,8 @@ PolicyTerms policy_terms(const Metadata& metadata, const std::string& file) {
                     .episode_length = count(metadata, kEpisodeLength, file),
                     .batches_per_step = count(metadata, kBatchesPerStep, file, kCountsOrNone),
                     .validate_every = count(metadata, kValidateEvery, file),
-                    .validation_parts = count(metadata, kValidationParts, file)};
+                    .validation_parts = count(metadata, kValidationParts, file),
+                    .telemetry_every = count(metadata, kTelemetryEvery, file, kCountsOrNone)};
   if (const std::string* const gates = find(metadata, kGates)) {
     if (*gates != "permissive" && *gates != "strict")
       fail("'{}': metadata '{}': want permissive or strict, got '{}'", file, kGates, on_one_line(*gates));

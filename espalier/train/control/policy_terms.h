@@ -32,6 +32,7 @@ struct PolicyTerms {
   std::optional<int64_t> batches_per_step;  // 0: a pass over the data
   std::optional<int64_t> validate_every;
   std::optional<int64_t> validation_parts;
+  std::optional<int64_t> telemetry_every;  // 0: never
 
   bool operator==(const PolicyTerms&) const = default;
 };

@@ -102,7 +102,7 @@ void EpochReading::body(const EpochSums& sums, EpisodePart part) {
   read_lanes(sums);
   read_slots(sums, not_finite);
   const auto row = [&](LaneReading which) { return rows_.select(0, static_cast<int64_t>(which)); };
-  const at::Tensor is_first = governor_.num_validated().eq(0);  // [L]: where this epoch is validated
+  const at::Tensor is_first = governor_.num_validated().eq(0);  // [L]: nothing was measured that counts
   Governor::Epoch judged{.train_loss = row(LaneReading::kTrainLoss), .not_finite = not_finite};
   if (sums.is_validated) {
     judged.validation_loss = row(LaneReading::kValidationLoss);
@@ -118,9 +118,8 @@ void EpochReading::body(const EpochSums& sums, EpisodePart part) {
   for (int64_t which = 0; which < policy::kNumSlotReadings; ++which)
     observed_.slots.select(2, which).copy_(slot_rows(which).t());
   observed_.states.copy_(sums.states);
-  if (options_.validate_every > 1)
-    account_.begin_accuracy(is_first, observed(LaneReading::kValidationAccuracy));
-  account_.add(observed_, sums.op, verdict.ne(0), part, sums.retired);
+  account_.begin_accuracy(is_first, observed(LaneReading::kValidationAccuracy));
+  account_.add(observed_, sums.op, Governor::has_collapsed(verdict), part, sums.retired);
   rows_.select(0, kCounts).copy_(account_.reward().counts());
   rows_.slice(0, first_term(options_.slots)).copy_(account_.reward().terms().t());
 }

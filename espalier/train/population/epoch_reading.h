@@ -39,7 +39,6 @@ struct ReadingOptions {
   int64_t lanes = 1;
   int64_t slots = 1;
   int64_t episode_length = 1;  // T, in epochs
-  int64_t validate_every = 1;  // epochs
   policy::Losing losing = policy::Losing::kEndsEpisode;
   GovernorConfig governor;
   GuessingLevel guessing;
@@ -50,8 +49,8 @@ struct ReadingOptions {
 // One lane's part of an epoch, as it comes to the host.
 struct LaneReadings {
   LaneMetrics trained;  // without the norms of its seeds, which are in `slots`
-  // The epoch's score, or where it was not validated that of the last one that was and was sound; NaN: none
-  // was.
+  // The epoch's score, or where it was not validated that of the last one that was and was no collapse; NaN:
+  // none was.
   LaneScore validated;
   Verdict verdict = Verdict::kSound;
   struct Slot {
@@ -69,7 +68,7 @@ class EpochReading {
 
   void begin_episode();  // all lanes start over
 
-  // After an epoch was read: a lane went back without a seed that it felt (Governor::forget()).
+  // After an epoch was read: a lane went back and is compared anew (Governor::forget()).
   void forget(int64_t lane) { governor_.forget(lane); }
 
   // Queues the reading of an epoch. epoch: of the episode, from 0. What comes out stays where it is, until

@@ -33,7 +33,7 @@ struct LaneRecord {
   double rate_factor = 1;         // for the epoch that comes
   int64_t num_rollbacks = 0;      // so far
   std::vector<int64_t> blamed;    // slots that were barred in this roll-back
-  bool lost_felt_seed = false;    // in this roll-back: it went back to less than it was
+  bool compared_anew = false;     // from this roll-back on: what it showed before is no measure any more
   int64_t num_parameters = 0;     // with what grew
   std::vector<SlotReport> slots;  // as the controller saw them
   SeedAction action;              // what the controller chose

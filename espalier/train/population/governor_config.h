@@ -17,6 +17,9 @@ struct GovernorConfig {
   int64_t window = 8;
   // At the level of guessing: within so many standard errors of it. Above it: by three times as much.
   double margin = 3;
+  // No loss has jumped that is still below this share of the loss of guessing, log(classes): a network that
+  // knows its samples by heart moves by several times its loss, and nothing is lost.
+  double floor = 0.05;
 };
 
 }  // namespace espalier::train

@@ -59,7 +59,7 @@ void visit(Stream& stream, SlotReport& slot) {
 template <class Stream>
 void visit(Stream& stream, LaneRecord& record) {
   auto& [lane, outcome, verdict, trained, validated, last_validated, rate_factor, num_rollbacks, blamed,
-         lost_felt_seed, num_parameters, slots, action, gate, reward] = record;
+         compared_anew, num_parameters, slots, action, gate, reward] = record;
   auto& [terms, counts] = reward;
   stream.plain(lane);
   stream.plain(outcome);
@@ -70,7 +70,7 @@ void visit(Stream& stream, LaneRecord& record) {
   stream.plain(rate_factor);
   stream.plain(num_rollbacks);
   stream.list(blamed);
-  stream.plain(lost_felt_seed);
+  stream.plain(compared_anew);
   stream.plain(num_parameters);
   stream.each(slots, [&](SlotReport& slot) { visit(stream, slot); });
   stream.plain(action);

@@ -21,9 +21,10 @@ namespace {
 // What a collapse has to do with one slot.
 enum class Blame { kNone, kItsSeed, kItsRemoval };
 
-// good: as it was after the last good epoch; collapsed: after the one that was not.
+// good: as it was after the last good epoch; collapsed: after the one that was not. Between them may lie
+// epochs of doubt.
 Blame blame_for(const SlotState& good, const SlotState& collapsed) {
-  if (!holds_seed(good.stage)) return Blame::kNone;
+  if (!holds_seed(good.stage)) return collapsed.amplitude > 0 ? Blame::kItsSeed : Blame::kNone;
   const bool is_going = is_removing(good) || is_removing(collapsed) || !holds_seed(collapsed.stage);
   if (is_going) return good.amplitude > 0 ? Blame::kItsRemoval : Blame::kNone;
   const bool has_changed =
@@ -312,7 +313,8 @@ std::vector<SlotReport> Shard::slots_of(int64_t lane, const LaneReadings& read) 
   return slots;
 }
 
-// Lanes that collapsed go back, or are given up; the others' state is the one to come back to.
+// Lanes that collapsed go back, or are given up; the others' state is the one to come back to, unless it is
+// in doubt.
 void Shard::handle_failures(EpochRecord& record) {
   const bool rolls_back = setup_.on_failure == OnFailure::kRollBack;
   std::vector<int64_t> good;
@@ -320,9 +322,12 @@ void Shard::handle_failures(EpochRecord& record) {
     LaneRecord& lane = record.lanes[i];
     Lane& lane_state = lanes_[i];
     const auto here = static_cast<int64_t>(i);
-    if (!lane_state.is_retired && lane.verdict == Verdict::kSound) {
+    if (!lane_state.is_retired && !is_collapse(lane.verdict)) {
+      const bool is_sound = lane.verdict == Verdict::kSound;
       if (record.num_scored > 0) lane_state.accuracies.push_back(lane.validated.accuracy);
-      good.push_back(here);
+      lane_state.num_doubted = is_sound ? 0 : lane_state.num_doubted + (record.num_scored > 0 ? 1 : 0);
+      lane_state.num_futile = 0;
+      if (is_sound) good.push_back(here);
     } else if (!lane_state.is_retired && rolls_back) {
       roll_back(here, lane);
     } else if (!lane_state.is_retired) {
@@ -343,21 +348,23 @@ void Shard::retire(int64_t lane, LaneRecord& record) {
 }
 
 // What moved or was blended otherwise since the last good state is blamed and may not be tried again; where
-// nothing was, the rate was too high.
+// nothing was, the rate was too high, or the state was not good.
 void Shard::roll_back(int64_t lane, LaneRecord& record) {
   Lane& lane_state = lanes_[static_cast<size_t>(lane)];
   const auto states = lifecycle_.lane_states(lane);
   const std::vector<SlotState> collapsed(states.begin(), states.end());
   snapshots_.restore(lane);
   record.outcome = LaneOutcome::kRolledBack;
+  lane_state.accuracies.resize(lane_state.accuracies.size() - static_cast<size_t>(lane_state.num_doubted));
+  lane_state.num_doubted = 0;
   for (int64_t slot = 0; slot < population_.num_slots(); ++slot) {
     const SlotState good = lifecycle_.at(lane, slot);
     const Blame blame = blame_for(good, collapsed[static_cast<size_t>(slot)]);
     if (blame == Blame::kNone) continue;
     lifecycle_.bar(lane, slot);
     if (blame == Blame::kItsSeed) {
-      lifecycle_.prune(lane, slot);
-      record.lost_felt_seed |= good.amplitude > 0;
+      if (holds_seed(good.stage)) lifecycle_.prune(lane, slot);
+      record.compared_anew |= good.amplitude > 0;  // it felt the seed
     } else if (is_removing(good)) {
       lifecycle_.keep(lane, slot);
     }
@@ -366,6 +373,7 @@ void Shard::roll_back(int64_t lane, LaneRecord& record) {
   if (!record.blamed.empty()) {
     step_.sync_groups(population_.apply(lifecycle_.states()));
     snapshots_.take(std::span(&lane, 1));
+    lane_state.num_futile = 0;
   } else if (lane_state.num_halvings < kMaxHalvings) {
     lane_state.num_halvings += 1;
     lane_state.rate_factor /= 2;
@@ -373,6 +381,9 @@ void Shard::roll_back(int64_t lane, LaneRecord& record) {
   } else if (record.verdict == Verdict::kNotFinite) {
     retire(lane, record);
     return;
+  } else if (lane_state.num_futile += 1; lane_state.num_futile == kMaxFutile) {
+    lane_state.num_futile = 0;
+    record.compared_anew = true;
   }
   lane_state.num_rollbacks += 1;
 }
@@ -444,6 +455,8 @@ void Shard::visit_lanes(run::StateArchive& archive) {
       archive.value("rate_factor", lane_state.rate_factor);
       archive.value("num_halvings", lane_state.num_halvings);
       archive.value("num_rollbacks", lane_state.num_rollbacks);
+      archive.value("num_futile", lane_state.num_futile);
+      archive.value("num_doubted", lane_state.num_doubted);
       archive.value("is_retired", lane_state.is_retired);
     });
   }

@@ -69,6 +69,9 @@ class Shard {
   // A lane's rate is halved this often. If its numbers are not finite even then, it is retired; a finite
   // collapse goes back to the last good state as often as it comes.
   static constexpr int64_t kMaxHalvings = 3;
+  // So many times in a row with nothing left to change: what it goes back to cannot be what it is compared
+  // with, and it is compared anew.
+  static constexpr int64_t kMaxFutile = 2;
 
   explicit Shard(ShardSetup setup);
 
@@ -143,6 +146,8 @@ class Shard {
     double rate_factor = 1;
     int64_t num_halvings = 0;
     int64_t num_rollbacks = 0;
+    int64_t num_futile = 0;   // roll-backs in a row that changed nothing
+    int64_t num_doubted = 0;  // of `accuracies`, the last: by doubtful epochs since the last good state
     bool is_retired = false;
   };
 

@@ -52,6 +52,7 @@ PopulationConfig options_of_rank(PopulationConfig options, const ranks::World& w
 }
 
 ShardSetup shard_on(const DeviceName& device, const PopulationConfig& options, const Progress& progress) {
+  grow::check_gates(options.gates);  // before data is read
   const auto dataset =
       data::DatasetCache::instance().ensure(options.source, options.resident, device, progress);
   chosen_field(options, specs_of(dataset->train));  // refused before anything is made

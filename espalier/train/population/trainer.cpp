@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -31,13 +32,15 @@ std::vector<ShardSetup> made_shards(const PopulationConfig& options, const Popul
   return shards;
 }
 
-// What always answering with the most frequent class of the validation split reaches.
+// What guessing reaches on the validation split, and costs on any.
 GuessingLevel guessing_level(const data::ResidentDataset& dataset, const PopulationConfig& options) {
+  const double loss = std::log(static_cast<double>(dataset.num_classes()));
   const int64_t samples = dataset.validation.num_samples();
-  if (samples == 0) return {};
+  if (samples == 0) return {.loss = loss};
   const at::Tensor counts = at::bincount(dataset.validation.labels.to(at::kCPU));
   return {.accuracy = counts.max().item<double>() / static_cast<double>(samples),
-          .num_samples = samples_of_part(options, samples)};
+          .num_samples = samples_of_part(options, samples),
+          .loss = loss};
 }
 
 // Where one of the job's shards is.
@@ -106,7 +109,6 @@ PopulationTrainer::PopulationTrainer(const PopulationConfig& options, std::vecto
       reading, ReadingOptions{.lanes = num_lanes(),
                               .slots = num_slots(),
                               .episode_length = options.epochs,
-                              .validate_every = options.validate_every,
                               .losing = on_failure == OnFailure::kRollBack ? policy::Losing::kGoesOn
                                                                            : policy::Losing::kEndsEpisode,
                               .governor = options.governor,
@@ -191,7 +193,7 @@ EpochRecord PopulationTrainer::train_epoch(Controller& controller, const Progres
   std::ranges::sort(all.lanes, {}, &LaneRecord::lane);
   // Own lanes, and at rank 0, which judges all of them, those of others.
   for (const LaneRecord& lane : all.lanes)
-    if (lane.lost_felt_seed) reading_->forget(lane.lane);
+    if (lane.compared_anew) reading_->forget(lane.lane);
   returns_.add(all);
   all.graphs = graph_work();
   all.graphs -= before;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -104,6 +105,9 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
   const auto refused = [&] { return evaluate(evaluated, shards_of(evaluated, {}), {}); };
   EXPECT_ERROR(refused(), UsageError, "--max-seeds 3", "learned with 2");
   evaluated.max_seeds = 2;
+  evaluated.population.telemetry_every = 4;
+  EXPECT_ERROR(refused(), UsageError, "--telemetry-every 4", "give --telemetry-every 1");
+  evaluated.population.telemetry_every = 1;
   evaluated.parameter_budget = 2;
   EXPECT_ERROR(refused(), UsageError, "--parameter-budget 2", "learned with 1");
   evaluated.parameter_budget = 1;
@@ -119,6 +123,39 @@ TEST_F(SavedPolicyTest, IsRefusedByTheFlagThatDiffers) {
   EXPECT_ERROR(evaluate(evaluated, std::move(richer), {}), UsageError, "conv_heavy,own", policy_);
   evaluated.population.host = "cifar_deep";
   EXPECT_ERROR(refused(), UsageError, "--host cifar_deep", "learned on r0c0");
+}
+
+// Of seeds that no gate asks about: train population has no flag for it.
+TEST_F(SavedPolicyTest, SeesGradientNormsAsOftenAsWhenItLearned) {
+  for (const int64_t every : {1, 0}) {
+    SCOPED_TRACE("every " + std::to_string(every));
+    TensorFile file = read_tensors(policy_);
+    file.metadata["telemetry_every"] = std::to_string(every);
+    file.metadata["episode_length"] = "12";
+    file.metadata["gate_training_steps"] = "0";
+    write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
+    PopulationJob grown = job([](PopulationConfig& options) {
+      options.lanes = 8;
+      options.epochs = 12;
+      options.gates.min_training_steps = 0;
+    });
+    grown.run.run_dir = folder_ / std::to_string(every);
+    const std::filesystem::path lines = std::filesystem::path(grown.run.run_dir) / "metrics.jsonl";
+    run_population_job(grown, {});
+    int64_t blending = 0, told = 0;
+    std::ifstream metrics(lines);
+    for (std::string line; std::getline(metrics, line);) {
+      const nlohmann::ordered_json read = nlohmann::ordered_json::parse(line);
+      if (!read.contains("slots")) continue;
+      for (const auto& seed : read["slots"]) {
+        if (seed["stage"] != "BLENDING" || seed["blueprint"] == "noop") continue;
+        blending += 1;
+        told += !seed["gradient_norm"].is_null();
+      }
+    }
+    EXPECT_GT(blending, 0);
+    EXPECT_EQ(told > 0, every > 0) << told << " of " << blending;
+  }
 }
 
 // What only strict gates ask for is compared where they are strict.
@@ -137,9 +174,10 @@ TEST_F(SavedPolicyTest, IsComparedInTheThresholdsThatItsGatesHave) {
 // Files from before their terms were kept.
 TEST_F(SavedPolicyTest, IsComparedInWhatItsFileHas) {
   TensorFile file = read_tensors(policy_);
-  for (const char* key : {"blueprints", "host_slots", "planted_slots", "max_seeds", "parameter_budget",
-                          "gates", "gate_training_steps", "gate_least_norm", "gate_largest_norm", "embargo",
-                          "episode_length", "batches_per_step", "validate_every", "validation_parts"})
+  for (const char* key :
+       {"blueprints", "host_slots", "planted_slots", "max_seeds", "parameter_budget", "gates",
+        "gate_training_steps", "gate_least_norm", "gate_largest_norm", "embargo", "episode_length",
+        "batches_per_step", "validate_every", "validation_parts", "telemetry_every"})
     EXPECT_EQ(file.metadata.erase(key), 1u) << key;
   write_tensors(policy_, {file.tensors.begin(), file.tensors.end()}, file.metadata);
   run_population_job(job([](PopulationConfig& options) { options.epochs = 3; }), {});

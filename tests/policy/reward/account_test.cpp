@@ -107,6 +107,31 @@ TEST(RewardAccount, TakesWhatIsMeasuredFirstForNoGain) {
   EXPECT_NEAR(lanes.reward(0), 10, 1e-4);
 }
 
+// The second episode of an account, whose first epoch loses the second lane, against the first of another.
+TEST(RewardAccount, CarriesNothingOverIntoAnEpisodeWhoseFirstEpochIsLost) {
+  const auto last_terms = [](bool is_second) {
+    TwoLanes lanes(Losing::kGoesOn);
+    const auto add = [&](SeedStage stage, float accuracy, int64_t is_lost, EpisodePart part) {
+      const RawObservation epoch = with_accuracies(at::tensor({accuracy, accuracy}));
+      const SlotState state{.stage = stage, .blueprint = 1, .num_seeds = 1};
+      epoch.states.copy_(testing::packed({{state}, {state}}));
+      lanes.account.add(epoch, at::zeros({2}, at::kLong), bools({0, is_lost}), part, bools({0, 0}));
+    };
+    if (is_second) {
+      add(SeedStage::kFossilized, 0.5f, 0, EpisodePart::kFirst);
+      add(SeedStage::kFossilized, 0.8f, 0, EpisodePart::kLast);
+      lanes.account.begin();
+    }
+    add(SeedStage::kHolding, 0.2f, 1, EpisodePart::kFirst);
+    add(SeedStage::kHolding, 0.6f, 0, EpisodePart::kMiddle);
+    return lanes.account.reward().terms()[1].clone();
+  };
+  const at::Tensor terms = last_terms(true);
+  EXPECT_TRUE(at::equal(terms, last_terms(false))) << terms << last_terms(false);
+  EXPECT_LT(terms[static_cast<int64_t>(RewardTerm::kPotential)].item<double>(), 0)
+      << "the episode began with the seed: that it stands is no gain";
+}
+
 TEST(RewardAccount, PaysAndAsksARetiredLaneNothing) {
   TwoLanes lanes(Losing::kGoesOn);
   lanes.add({0.5, 0.5}, bools({0, 0}), EpisodePart::kFirst);

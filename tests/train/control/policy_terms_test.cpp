@@ -25,7 +25,8 @@ PolicyTerms some_terms() {
           .episode_length = 25,
           .batches_per_step = 0,
           .validate_every = 4,
-          .validation_parts = 2};
+          .validation_parts = 2,
+          .telemetry_every = 0};
 }
 
 TEST(PolicyTerms, ComeBackFromMetadata) {
@@ -41,7 +42,8 @@ TEST(PolicyTerms, RefuseWhatIsNone) {
        {std::pair{"blueprints", "a,,b"}, std::pair{"host_slots", ""}, std::pair{"max_seeds", "0"},
         std::pair{"parameter_budget", "-1"}, std::pair{"parameter_budget", "nan"}, std::pair{"gates", "open"},
         std::pair{"gate_training_steps", "-1"}, std::pair{"gate_least_norm", "1e-7x"},
-        std::pair{"gate_contribution", "inf"}, std::pair{"episode_length", "ten"}}) {
+        std::pair{"gate_contribution", "inf"}, std::pair{"episode_length", "ten"},
+        std::pair{"telemetry_every", "-1"}}) {
     Metadata metadata = metadata_of(some_terms());
     metadata[key] = text;
     EXPECT_ERROR(policy_terms(metadata, "file"), Error, "'file'", fmt::format("'{}'", key));

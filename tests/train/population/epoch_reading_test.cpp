@@ -242,6 +242,34 @@ TEST(EpochReading, RewardsEveryControllerByWhatIsReportedOfIt) {
     }
 }
 
+// In the first episode and in one that follows another.
+TEST(EpochReading, PaysNothingForTheFirstAccuracyOfALaneWhoseFirstEpochWasLost) {
+  const PpoConfig options = small_ppo(2);
+  PopulationTrainer trainer(
+      options.population, small_shards(options), at::kCPU, OnFailure::kRollBack,
+      {.reward = {.weights = {.accuracy = 1, .rent = 0, .op = 0, .potential = 0, .end_accuracy = 0}}});
+  testing::ScriptedController controller;
+  for (int64_t round = 0; round < 2; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    trainer.begin_episode(round);
+    testing::poison(trainer.shard(0), 1);
+    std::vector<EpochRecord> epochs;
+    while (trainer.epochs_done() < trainer.episode_length())
+      epochs.push_back(trainer.train_epoch(controller));
+    EXPECT_EQ(epochs[0].lanes[1].outcome, LaneOutcome::kRolledBack);
+    for (size_t epoch = 1; epoch < epochs.size(); ++epoch)
+      for (const size_t lane : {0, 1}) {
+        ASSERT_EQ(epochs[epoch].lanes[lane].outcome, LaneOutcome::kTrained);
+        const double now = epochs[epoch].lanes[lane].validated.accuracy,
+                     before = epochs[epoch - 1].lanes[lane].validated.accuracy;
+        const bool is_first = lane == 1 && epoch == 1;
+        EXPECT_GT(now, 0) << "nothing could be gained: nothing was tested";
+        EXPECT_NEAR(epochs[epoch].lanes[lane].reward.terms[0], is_first ? 0 : 100 * (now - before), 1e-4)
+            << "epoch " << epoch + 1 << ", lane " << lane;
+      }
+  }
+}
+
 // Pays an op, and nothing else.
 class OpsAlone final : public policy::RewardRule {
  public:

@@ -77,14 +77,123 @@ TEST(Governor, LetsALossThatAlwaysChangesThatMuchDoSoAgain) {
   EXPECT_EQ(lane.judge({.train_loss = 12}), Verdict::kLossJumped);
 }
 
+// A small dataset known by heart: 0.05 log(10) is 0.115.
+TEST(Governor, TakesNoLossNearZeroForAJump) {
+  GuessingLevel ten_classes = kTenClasses;
+  ten_classes.loss = std::log(10.0);
+  const auto memorised = [](OneLane& lane) {
+    for (int step = 0; step < 6; ++step)
+      EXPECT_EQ(lane.judge({.train_loss = 0.0015 - 0.00004 * step, .validation_loss = 0.0016}),
+                Verdict::kSound);
+  };
+  OneLane lane({}, ten_classes);
+  memorised(lane);
+  EXPECT_EQ(lane.judge({.train_loss = 0.0021, .validation_loss = 0.0025}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 0.11, .validation_loss = 0.11}), Verdict::kSound);
+  OneLane broken({}, ten_classes);
+  memorised(broken);
+  EXPECT_EQ(broken.judge({.train_loss = 0.12, .validation_loss = 0.12}), Verdict::kLossJumped);
+  OneLane without({.floor = 0}, ten_classes);
+  memorised(without);
+  EXPECT_EQ(without.judge({.train_loss = 0.0021, .validation_loss = 0.0025}), Verdict::kLossJumped);
+}
+
 TEST(Governor, BelievesValidationOnlyWhereTrainingAgrees) {
   OneLane lane;
   lane.learn(5);
-  EXPECT_EQ(lane.judge({.train_loss = 1.15, .validation_loss = 4, .accuracy = 0.1}), Verdict::kSound)
+  EXPECT_EQ(lane.judge({.train_loss = 1.15, .validation_loss = 4, .accuracy = 0.1}), Verdict::kDoubtful)
       << "batch norm's statistics lag behind at high rates";
   OneLane other;
   other.learn(5);
   EXPECT_EQ(other.judge({.train_loss = 1.25, .validation_loss = 4, .accuracy = 0.3}), Verdict::kLossJumped);
+}
+
+// Training is late where a network breaks in the last batches of a step.
+TEST(Governor, HoldsABrokenNetworkAgainstWhatItWasBeforeTheDoubt) {
+  const Shown broken{.train_loss = 1.15, .validation_loss = 4, .accuracy = 0.1};
+  struct Next {
+    Shown shown;
+    Verdict want;
+  };
+  for (const Next& next :
+       {Next{{.train_loss = 1.6, .validation_loss = 2.4, .accuracy = 0.1}, Verdict::kLossJumped},
+        Next{{.train_loss = 1.6, .validation_loss = 1.9, .accuracy = 0.1}, Verdict::kGuessing},
+        Next{{.train_loss = 2.3, .validation_loss = 1.3, .accuracy = 0.5}, Verdict::kLossJumped},
+        Next{{.train_loss = 1.6, .validation_loss = 1.5, .accuracy = 0.4}, Verdict::kSound}}) {
+    SCOPED_TRACE(next.shown.validation_loss);
+    OneLane lane;
+    lane.learn(5);  // at 1.2, 1.3 and 48 %
+    EXPECT_EQ(lane.judge(broken), Verdict::kDoubtful);
+    EXPECT_EQ(lane.judge(next.shown), next.want);
+    if (next.want == Verdict::kSound) continue;
+    // It goes back: the epochs left nothing, not even a doubt.
+    EXPECT_EQ(lane.judge(broken), Verdict::kDoubtful);
+    EXPECT_EQ(lane.judge({.train_loss = 1.15, .validation_loss = 1.25, .accuracy = 0.5}), Verdict::kSound);
+    EXPECT_EQ(lane.judge({.train_loss = 1.2, .validation_loss = 4, .accuracy = 0.3}), Verdict::kLossJumped);
+  }
+}
+
+// A validation loss that soars and stays, as where a network overfits, must not be doubted for ever.
+TEST(Governor, EndsADoubtWhereTrainingDoesNotRise) {
+  OneLane lane;
+  lane.learn(5);
+  EXPECT_EQ(lane.judge({.train_loss = 1.15, .validation_loss = 4, .accuracy = 0.4}), Verdict::kDoubtful);
+  EXPECT_EQ(lane.judge({.train_loss = 1.1, .validation_loss = 4.1, .accuracy = 0.4}), Verdict::kSound);
+  for (int step = 1; step <= 5; ++step)
+    EXPECT_EQ(lane.judge({.train_loss = 1.1 - 0.02 * step, .validation_loss = 4.2, .accuracy = 0.4}),
+              Verdict::kSound);
+  // At guessing there is always doubt, but never of two epochs in a row.
+  EXPECT_EQ(lane.judge({.train_loss = 0.9, .validation_loss = 4.2, .accuracy = 0.1}), Verdict::kDoubtful);
+  EXPECT_EQ(lane.judge({.train_loss = 0.85, .validation_loss = 4.2, .accuracy = 0.1}), Verdict::kSound);
+  EXPECT_EQ(lane.judge({.train_loss = 0.8, .validation_loss = 4.2, .accuracy = 0.1}), Verdict::kDoubtful);
+}
+
+TEST(Governor, KeepsADoubtUntilTrainingFallsOrValidationTells) {
+  const auto learned_and_doubtful = [] {
+    Governor governor({}, kTenClasses, 1, at::kCPU);
+    const at::Tensor finite = at::zeros({1}, at::kBool);
+    const auto of = [](double value) { return at::full({1}, value, at::kDouble); };
+    for (int step = 0; step < 5; ++step)
+      governor.judge({of(1.4 - 0.05 * step), of(1.5 - 0.05 * step), of(0.4 + 0.02 * step), finite});
+    EXPECT_EQ(governor.judge({of(1.15), of(4), of(0.1), finite}).item<double>(),
+              static_cast<double>(Verdict::kDoubtful));
+    return governor;
+  };
+  const auto unvalidated = [](Governor& governor, double loss) {
+    return static_cast<Verdict>(
+        governor
+            .judge({.train_loss = at::full({1}, loss, at::kDouble), .not_finite = at::zeros({1}, at::kBool)})
+            .item<double>());
+  };
+  const auto validated = [](Governor& governor, double loss, double accuracy) {
+    return static_cast<Verdict>(
+        governor
+            .judge({at::full({1}, loss, at::kDouble), at::full({1}, loss + 0.1, at::kDouble),
+                    at::full({1}, accuracy, at::kDouble), at::zeros({1}, at::kBool)})
+            .item<double>());
+  };
+  Governor fell = learned_and_doubtful();
+  EXPECT_EQ(unvalidated(fell, 1.1), Verdict::kSound);
+  EXPECT_EQ(unvalidated(fell, 1.3), Verdict::kSound) << "there is no doubt any more";
+  Governor rose = learned_and_doubtful();
+  EXPECT_EQ(unvalidated(rose, 1.6), Verdict::kDoubtful);
+  EXPECT_EQ(unvalidated(rose, 1.5), Verdict::kDoubtful);
+  Governor again = learned_and_doubtful();
+  unvalidated(again, 1.6);
+  EXPECT_EQ(validated(rose, 1.4, 0.4), Verdict::kSound);
+  EXPECT_EQ(validated(again, 1.4, 0.1), Verdict::kGuessing);
+}
+
+TEST(Governor, ShowsTheScoresOfADoubtfulEpochAndDoesNotCompareWithThem) {
+  OneLane lane;
+  lane.learn(5);
+  lane.judge({.train_loss = 1.15, .validation_loss = 4, .accuracy = 0.1});
+  EXPECT_EQ(lane.governor().num_validated().item<double>(), 6);
+  EXPECT_EQ(lane.governor().validation_loss().item<double>(), 4);
+  EXPECT_EQ(lane.governor().validation_accuracy().item<double>(), 0.1);
+  lane.judge({.train_loss = 2.4, .validation_loss = 5, .accuracy = 0.05});
+  EXPECT_EQ(lane.governor().num_validated().item<double>(), 6) << "a collapse shows nothing";
+  EXPECT_EQ(lane.governor().validation_loss().item<double>(), 4);
 }
 
 TEST(Governor, SeesAccuracyBackAtTheLevelOfGuessing) {
@@ -242,7 +351,7 @@ TEST(Governor, JudgesALaneAmongOthersAsAlone) {
                   .item<double>());
     for (int64_t lane = 0; lane < 5; ++lane) seen.insert(verdicts[lane].item<double>());
   }
-  EXPECT_EQ(seen.size(), 4u) << "every verdict was seen";
+  EXPECT_EQ(std::ssize(seen), kNumVerdicts) << "every verdict was seen";
 }
 
 TEST(GovernorCuda, EqualsTheCpu) {

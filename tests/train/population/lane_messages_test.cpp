@@ -23,7 +23,7 @@ LaneMessage full_message() {
             .last_validated = {0.25, 0.125},
             .rate_factor = 0.5,
             .num_rollbacks = 1,
-            .lost_felt_seed = true,
+            .compared_anew = true,
             .num_parameters = 42};
   record.trained = {.loss = 1,
                     .accuracy = 2,
@@ -62,7 +62,7 @@ TEST(LaneMessages, BringEveryFieldBack) {
   // Written again, they are the same bytes: nothing was lost or changed on the way.
   EXPECT_EQ(encode(read), bytes);
   EXPECT_EQ(read[0].record.num_parameters, 42);
-  EXPECT_TRUE(read[0].record.lost_felt_seed);
+  EXPECT_TRUE(read[0].record.compared_anew);
   EXPECT_EQ(read[0].record.last_validated.accuracy, 0.125);
   EXPECT_FALSE(read[0].report->is_validated);
   EXPECT_EQ(read[0].record.trained.slots, std::vector<double>{8});

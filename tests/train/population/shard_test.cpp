@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
+#include "espalier/core/error.h"
+#include "tests/support/message.h"
 #include "tests/train/population/small_population.h"
 
 namespace espalier::train {
@@ -103,6 +106,15 @@ TEST(Shard, MeasuresWhatASeedContributesAndHowItLearns) {
   }
   EXPECT_EQ(controller->seen.size(), 12u);
   EXPECT_EQ(controller->seen.back().accuracies.size(), 6u);
+}
+
+TEST(Shard, RefusesGatesThatNoSeedCanPassBeforeDataIsRead) {
+  PopulationConfig options = small_options(1);
+  options.gates.min_gradient_norm = 2e3;
+  EXPECT_ERROR(testing::OneShard(options, small_setup(options)), UsageError, "--gate-least-norm 2000",
+               "--gate-largest-norm 1000");
+  options.source.data = "cifar10:not/there";
+  EXPECT_ERROR(shard_on(options.devices.front(), options, {}), UsageError, "--gate-least-norm 2000");
 }
 
 TEST(Shard, LetsASeedPassByTheThresholdsThatItIsTold) {
@@ -275,7 +287,7 @@ TEST(Shard, KeepsASeedWhoseRemovalMadeTheLaneCollapse) {
     EXPECT_EQ(record.lanes[0].outcome, LaneOutcome::kRolledBack);
     EXPECT_EQ(record.lanes[0].blamed, std::vector<int64_t>{1});
     EXPECT_EQ(record.lanes[0].rate_factor, 1) << "it was the removal, not the rate";
-    EXPECT_FALSE(record.lanes[0].lost_felt_seed);
+    EXPECT_FALSE(record.lanes[0].compared_anew);
     const SlotState slot = trainer.lifecycle().at(0, 1);
     EXPECT_EQ(slot.stage, SeedStage::kHolding);
     EXPECT_EQ(slot.amplitude, steps == 0 ? 1 : going.amplitude);
@@ -305,7 +317,7 @@ TEST(Shard, BlamesASeedThatIsBlendedOtherwiseAndComparesTheLaneAnewWithoutIt) {
     EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack);
     EXPECT_EQ(lane.blamed, std::vector<int64_t>{1});
     EXPECT_EQ(lane.rate_factor, 1) << "it was the seed, not the rate";
-    EXPECT_TRUE(lane.lost_felt_seed);
+    EXPECT_TRUE(lane.compared_anew);
     EXPECT_EQ(trainer.lifecycle().at(1, 1).stage, SeedStage::kPruned);
     EXPECT_TRUE(is_barred(trainer.lifecycle().at(1, 1)));
     // A network that is worse without its seed: it goes on from there.
@@ -344,6 +356,21 @@ TEST(Shard, CountsNoAccuracyWhereNothingIsThereToValidateWith) {
   EXPECT_TRUE(controller->seen.back().accuracies.empty());
 }
 
+// Whatever rises would be a jump, but for the floor: so many times the loss of guessing.
+TEST(Shard, FlagsNoJumpBelowTheFloorThatItIsTold) {
+  for (const double floor : {0.0, 100.0}) {
+    PopulationConfig options = small_options(4);
+    options.epochs = 12;
+    options.governor = {.ratio = 1, .spread = 0, .margin = 0, .floor = floor};
+    testing::OneShard trainer(options, small_setup(options));
+    int64_t jumps = 0;
+    for (int epoch = 0; epoch < 12; ++epoch)
+      for (const LaneRecord& lane : trainer.train_epoch().lanes)
+        jumps += lane.verdict == Verdict::kLossJumped;
+    EXPECT_EQ(jumps > 0, floor == 0) << jumps;
+  }
+}
+
 TEST(Shard, HalvesTheRateOfALaneThatCollapsesByItselfAndNeverGivesItUp) {
   PopulationConfig options = small_options(1);
   options.epochs = 12;
@@ -359,6 +386,103 @@ TEST(Shard, HalvesTheRateOfALaneThatCollapsesByItselfAndNeverGivesItUp) {
     expect_same_lane(copy_of_lane(trainer, 0), good, "lane 0");
   }
   EXPECT_EQ(trainer.train_epoch().lanes[0].outcome, LaneOutcome::kTrained);
+}
+
+// Calls `change` once, after the last batch of the next epoch: training is over, validation is not.
+void after_the_next_epoch_trained(testing::OneShard& trainer, std::function<void()> change) {
+  trainer.at_every_batch([&trainer, change = std::move(change), batches = int64_t{0}]() mutable {
+    if (++batches == trainer.batches_per_epoch()) change();
+  });
+}
+
+TEST(Shard, GoesBackToBeforeTheEpochInWhoseLastBatchANetworkBroke) {
+  PopulationConfig options = small_options(2);
+  options.epochs = 12;
+  const auto controller = std::make_shared<ScriptedController>();
+  testing::OneShard trainer(options, small_setup(options, controller));
+  for (int epoch = 1; epoch <= 5; ++epoch) trainer.train_epoch();
+  const auto good = copy_of_lane(trainer, 1);
+  after_the_next_epoch_trained(trainer, [&] { spoil(trainer, 1, "host.classifier"); });
+  const EpochRecord broken = trainer.train_epoch();
+  EXPECT_EQ(broken.lanes[1].verdict, Verdict::kDoubtful);
+  EXPECT_EQ(broken.lanes[1].outcome, LaneOutcome::kTrained);
+  EXPECT_EQ(broken.lanes[0].verdict, Verdict::kSound);
+  EXPECT_EQ(controller->seen.back().lane, 1) << "it is asked as ever";
+  EXPECT_EQ(controller->seen.back().accuracies.size(), 6u);
+  const LaneRecord lane = trainer.train_epoch().lanes[1];
+  EXPECT_EQ(lane.verdict, Verdict::kLossJumped);
+  EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+  EXPECT_EQ(lane.rate_factor, 0.5);
+  expect_same_lane(copy_of_lane(trainer, 1), good, "lane 1");
+  EXPECT_EQ(trainer.train_epoch().lanes[1].outcome, LaneOutcome::kTrained);
+  EXPECT_EQ(controller->seen.back().accuracies.size(), 6u) << "without that of the broken network";
+}
+
+// Validation alone, as where running statistics lag behind.
+TEST(Shard, GoesOnWithANetworkThatOnlyValidationDoubts) {
+  PopulationConfig options = small_options(2);
+  options.epochs = 12;
+  testing::OneShard trainer(options, small_setup(options));
+  for (int epoch = 1; epoch <= 5; ++epoch) trainer.train_epoch();
+  after_the_next_epoch_trained(trainer, [&] {
+    for (const auto& each : trainer.population().lane_values(1))
+      if (each.name.find("running_mean") != std::string::npos) each.tensor.add_(1000);
+    trainer.population().refresh();
+  });
+  EXPECT_EQ(trainer.train_epoch().lanes[1].verdict, Verdict::kDoubtful);
+  EXPECT_EQ(trainer.train_epoch().lanes[1].verdict, Verdict::kSound);
+  const auto good = copy_of_lane(trainer, 1);
+  poison(trainer, 1);
+  EXPECT_EQ(trainer.train_epoch().lanes[1].outcome, LaneOutcome::kRolledBack);
+  expect_same_lane(copy_of_lane(trainer, 1), good, "lane 1");
+}
+
+TEST(Shard, BlamesASeedThatWasPlantedAndFeltSinceTheLastGoodState) {
+  PopulationConfig options = small_options(1);
+  options.epochs = 12;
+  options.gates.min_training_steps = 0;
+  const auto controller = std::make_shared<ScriptedController>();
+  controller->script[{0, 5}] = germinate(1, kConvLight);
+  controller->script[{0, 6}] = {.op = SeedOp::kAdvance, .slot = 1};
+  testing::OneShard trainer(options, small_setup(options, controller));
+  for (int epoch = 1; epoch <= 5; ++epoch) trainer.train_epoch();
+  const auto good = copy_of_lane(trainer, 0);
+  after_the_next_epoch_trained(trainer, [&] { spoil(trainer, 0, "host.classifier"); });
+  EXPECT_EQ(trainer.train_epoch().lanes[0].verdict, Verdict::kDoubtful);
+  const LaneRecord lane = trainer.train_epoch().lanes[0];
+  EXPECT_GT(lane.slots[1].state.amplitude, 0) << "it was not felt: this would show nothing";
+  EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+  EXPECT_EQ(lane.blamed, std::vector<int64_t>{1});
+  EXPECT_EQ(lane.rate_factor, 1);
+  EXPECT_FALSE(lane.compared_anew) << "it is what it was";
+  const SlotState slot = trainer.lifecycle().at(0, 1);
+  EXPECT_EQ(slot.stage, SeedStage::kDormant);
+  EXPECT_FALSE(may_choose(slot, SeedOp::kGerminate));
+  expect_same_lane(copy_of_lane(trainer, 0), good, "lane 0");
+  EXPECT_EQ(trainer.train_epoch().lanes[0].outcome, LaneOutcome::kTrained);
+}
+
+// It breaks in the last batch of an epoch that is not validated, so that this counts as good.
+TEST(Shard, ComparesALaneAnewThatGoesBackInARowWithNothingLeftToChange) {
+  PopulationConfig options = small_options(1);
+  options.epochs = 20;
+  options.validate_every = 20;
+  testing::OneShard trainer(options, small_setup(options));
+  for (int epoch = 1; epoch <= 5; ++epoch) trainer.train_epoch();
+  after_the_next_epoch_trained(trainer, [&] { spoil(trainer, 0, "host.classifier"); });
+  EXPECT_EQ(trainer.train_epoch().lanes[0].verdict, Verdict::kSound);
+  for (int failure = 1; failure <= Shard::kMaxHalvings + Shard::kMaxFutile; ++failure) {
+    const LaneRecord lane = trainer.train_epoch().lanes[0];
+    EXPECT_EQ(lane.outcome, LaneOutcome::kRolledBack) << failure;
+    EXPECT_EQ(lane.compared_anew, failure == Shard::kMaxHalvings + Shard::kMaxFutile) << failure;
+  }
+  std::vector<double> losses;
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    const LaneRecord lane = trainer.train_epoch().lanes[0];
+    EXPECT_EQ(lane.outcome, LaneOutcome::kTrained) << epoch;
+    losses.push_back(lane.trained.loss);
+  }
+  EXPECT_LT(losses.back(), losses.front()) << "it learns on";
 }
 
 TEST(Shard, EndsTheEpisodeOfALaneThatCollapsesWhereAPolicyLearns) {

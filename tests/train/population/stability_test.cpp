@@ -50,17 +50,17 @@ class Recoveries {
 
   void add(const LaneRecord& lane, int64_t step) {
     Lane& of = lanes_[static_cast<size_t>(lane.lane)];
-    if (lane.verdict != Verdict::kSound && !of.since) {
+    if (is_collapse(lane.verdict) && !of.since) {
       of.since = step;
       return;
     }
-    if (of.since && lane.verdict == Verdict::kSound && lane.validated.accuracy >= 0.9 * of.accuracy)
+    if (of.since && !is_collapse(lane.verdict) && lane.validated.accuracy >= 0.9 * of.accuracy)
       of.since.reset();
     if (of.since)
       EXPECT_LT(step - *of.since, kMostSteps)
           << "lane " << lane.lane << " was at " << of.accuracy << " before step " << *of.since
           << " and is at " << lane.validated.accuracy;
-    else
+    else if (lane.verdict == Verdict::kSound)
       of.accuracy = lane.validated.accuracy;
   }
 
@@ -86,7 +86,7 @@ Outcome outcome_of(const PopulationConfig& options, PopulationParts parts = {},
     for (const LaneRecord& lane : trainer.train_epoch(*controller).lanes) {
       outcome.seeds_felt +=
           std::ranges::count_if(lane.slots, [](const SlotReport& slot) { return slot.state.amplitude > 0; });
-      outcome.flags += lane.verdict == Verdict::kSound ? 0 : 1;
+      outcome.flags += is_collapse(lane.verdict) ? 1 : 0;
       recoveries.add(lane, trainer.epochs_done());
     }
   for (const LaneScore& score : trainer.test()) outcome.accuracies.push_back(score.accuracy);
@@ -196,7 +196,7 @@ TEST(GrowthStabilitySlow, LearnsOnWithoutASeedThatWasFelt) {
   while (trainer.epochs_done() < options.epochs) {
     epoch = trainer.train_epoch(controller);
     for (const LaneRecord& lane : epoch.lanes)
-      if (gone_back < 0 && lane.lost_felt_seed)
+      if (gone_back < 0 && lane.compared_anew)
         gone_back = lane.lane;
       else if (gone_back == lane.lane && lane.outcome == LaneOutcome::kTrained)
         losses.push_back(lane.trained.loss);

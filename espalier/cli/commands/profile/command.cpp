@@ -181,12 +181,13 @@ int profile_population(const ProfileOptions<PopulationFlags>& options, Context& 
   jobs::check_only_controller(job.controller, jobs::kPopulationFlags.controller);
   if (job.controller == "none") return profile_batches(job, options.flags, folder, context);
   job.epochs = episode_for(job.epochs, options.flags);
+  const jobs::NamedController named(job.controller, jobs::kPopulationFlags);
+  job = named.environments(job).population;
   const jobs::JobScope scope(job, train::torch_devices_of(job));
   std::vector<train::ShardSetup> shards;
   for (const DeviceName& device : train::devices_of(job))
     shards.push_back(train::shard_on(device, job, context.progress()));
   const c10::Device acting = shards.front().dataset->device;
-  const jobs::NamedController named(job.controller, jobs::kPopulationFlags);
   train::PopulationTrainer environments(job, std::move(shards), acting, train::OnFailure::kRollBack,
                                         named.reading(job));
   const auto controller = named.make(named.environments(job), environments.population(0));

@@ -77,6 +77,8 @@ const char* reason_of(Verdict verdict) {
       return "the loss jumped";
     case Verdict::kGuessing:
       return "accuracy fell back to guessing";
+    case Verdict::kDoubtful:
+      return "validation alone says so";
   }
   return "?";
 }
@@ -112,7 +114,7 @@ int train_host(const HostFlags& flags, Context& context) {
 std::string failures_of(const train::EpochRecord& epoch) {
   std::string text;
   for (const train::LaneRecord& lane : epoch.lanes) {
-    if (lane.verdict == Verdict::kSound) continue;
+    if (!is_collapse(lane.verdict)) continue;
     const char* const reason = reason_of(lane.verdict);
     if (lane.outcome == LaneOutcome::kRolledBack && !lane.blamed.empty())
       text += fmt::format("  lane {}: {}: rolled back, and not tried again in {} of its slots\n", lane.lane,
