@@ -42,8 +42,12 @@ class TwoConvs final : public grow::Host {
 
 int main() {
   // By its name it is also a choice of --host, in a program that runs jobs.
-  grow::hosts().add({.name = "two_convs",
-                     .make = [](const grow::HostBuild& build) { return std::make_unique<TwoConvs>(build); }});
+  grow::hosts().add(
+      {.name = "two_convs",
+       .make = [](const grow::HostBuild& build) { return std::make_unique<TwoConvs>(build); },
+       // For `espalier plan`: 16 channels of a whole image, and four times of a quarter of it.
+       .held = [](const grow::HostFrame& frame,
+                  at::Device) { return static_cast<double>(16 * 2 * frame.height * frame.width); }});
   train::PopulationConfig options = small_job();
   options.host = "two_convs";
   options.controller = "heuristic";

@@ -13,12 +13,6 @@
 #include "espalier/tensor/device.h"
 
 namespace espalier::data {
-namespace {
-
-// One that is being read, one that is there, one that is being made.
-constexpr int64_t kRingBatches = 3;
-
-}  // namespace
 
 BatchDelivery::BatchDelivery(GatherCall call, const DeliveryOptions& options)
     : call_(std::move(call)),
@@ -62,10 +56,11 @@ BatchDelivery::BatchDelivery(GatherCall call, const DeliveryOptions& options)
     stream_ = c10::impl::VirtualGuardImpl(this->device().type()).getStreamFromGlobalPool(this->device());
 }
 
-void BatchDelivery::move_to(int64_t epoch, int64_t batch) {
+void BatchDelivery::move_to(int64_t epoch, int64_t batch, std::optional<int64_t> end) {
   position_.select(0, 0).fill_(epoch);
   position_.select(0, 1).fill_(batch);
   place_ = {.epoch = epoch, .batch = batch};
+  end_ = end ? std::optional(after({.epoch = epoch, .batch = *end - 1})) : std::nullopt;
 }
 
 void BatchDelivery::sync_position() {
@@ -114,7 +109,7 @@ void BatchDelivery::prepare() {
   labels_.copy_(buffers.labels, /*non_blocking=*/true);
   lease.release(consumer);
   place_ = after(place_);
-  while (ring_->num_free() > 0) make_next();
+  while (ring_->num_free() > 0 && next_ != end_) make_next();
 }
 
 void BatchDelivery::deliver() {

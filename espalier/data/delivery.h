@@ -25,6 +25,9 @@
 
 namespace espalier::data {
 
+// Batches of a ring: one that is being read, one that is there, one that is being made.
+inline constexpr int64_t kRingBatches = 3;
+
 enum class Ahead {
   kFromHostMemory,  // batches are made ahead where the data is in host memory and the step is not
   kAlways,          // everywhere: so the CPU too can be seen to give the same batches
@@ -48,8 +51,9 @@ class BatchDelivery {
   // call: GatherIterator::gather_call().
   BatchDelivery(GatherCall call, const DeliveryOptions& options);
 
-  // The next batch is this one of the epoch.
-  void move_to(int64_t epoch, int64_t batch = 0);
+  // The next batch is this one of the epoch. end: none is asked for from there on, until the next move, so
+  // none is made ahead; none: batches go on into the next epoch.
+  void move_to(int64_t epoch, int64_t batch = 0, std::optional<int64_t> end = {});
   // After position() was loaded from a checkpoint. Reads it on the host where batches are made ahead.
   void sync_position();
 
@@ -96,6 +100,7 @@ class BatchDelivery {
   std::deque<Made> made_;              // oldest first
   BatchIndex place_;                   // the batch that prepare() delivers next
   BatchIndex next_;                    // the batch to make next
+  std::optional<BatchIndex> end_;      // the first one that is not to be made ahead
 };
 
 }  // namespace espalier::data

@@ -169,7 +169,8 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::W
                                              .fields = train::specs_of(dataset->train),
                                              .num_classes = dataset->num_classes(),
                                              .data = {dataset->bytes(), dataset->residency},
-                                             .device = dataset->device}),
+                                             .device = dataset->device,
+                                             .ranks = world.size()}),
                          dataset->device, options.device_memory);
   if (plan.budget_bytes > 0 && dataset->residency == data::Residency::kDevice)
     plan.budget_bytes += dataset->bytes();  // it is there already

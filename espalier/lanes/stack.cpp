@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "espalier/lanes/most_lanes.h"
+
 namespace espalier::lanes {
 namespace {
 
@@ -36,6 +38,8 @@ std::optional<MemoryFormat> told_by_strides(const at::Tensor& stacked) {
 
 at::Tensor empty_lanes(at::IntArrayRef sizes, const at::TensorOptions& options, MemoryFormat format) {
   TORCH_CHECK(!sizes.empty(), "empty_lanes: sizes: want [L,...], got ", sizes);
+  TORCH_CHECK(!options.device().is_cuda() || sizes[0] <= kMostLanesOnCuda, "lanes: want at most ",
+              kMostLanesOnCuda, " on one CUDA device, got ", sizes[0], "; share them out over more devices");
   if (sizes.size() == 5) return empty_stacked(sizes, format, options);
   // As images of one pixel per value: the same slabs, the same alignment.
   const int64_t values = c10::multiply_integers(sizes.slice(1));

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace espalier::run {
 
@@ -20,6 +22,9 @@ std::string resume_command(const std::string& job, const std::filesystem::path& 
 
 // Whether the last line of its metrics is a result.
 bool ends_with_result(const std::filesystem::path& run);
+
+// Options that a run may change when it goes on, by the names of their flags: they are no part of what it is.
+std::span<const std::string_view> free_keys();
 
 // The part of a configuration that a run is made of: without where it writes and how it is watched.
 nlohmann::ordered_json without_free_keys(nlohmann::ordered_json config);

@@ -77,6 +77,23 @@ class Names(Case):
         self.run_well("profile", "host", "--no-tui", "--device", "cpu", "--steps", "1", *TINY)
 
 
+class Plans(Case):
+    SMALL = ["--device", "cpu", "--no-tui", "--synthetic-train", "60", "--synthetic-test", "20"]
+
+    def parts(self, *arguments):
+        text = self.run_well("plan", *arguments, *self.SMALL)
+        return dict(re.findall(r"(?m)^\s*(\S.*?) {2,}(\d\S* \w+)$", text))
+
+    def test_of_ranks_are_of_one_of_them(self):
+        for job in (["linet", "--data", "synthetic:rgbd", "--width", "0.0625"], ["host"]):
+            of_two = self.parts(*job, "--batch", "8", "--ranks", "2")
+            alone = self.parts(*job, "--batch", "4")
+            new = [part for part in of_two if part not in alone]
+            self.assertEqual(new, ["gradients on their way to other ranks"], job)
+            self.assertLessEqual({part for part in alone if of_two[part] != alone[part]}, {"in all"}, job)
+            self.assert_refused(["plan", *job, "--batch", "9", "--ranks", "2", *self.SMALL], "--batch 9", "2 ranks", "such as 10")
+
+
 class NoEffect(Case):
     def test_is_refused(self):
         self.assert_refused([*HOST, "--resize", "8x8"], "--resize 8x8", "synthetic:shapes10", "--synthetic-size")

@@ -7,6 +7,7 @@
 #include "espalier/data/iterator.h"
 #include "tests/data/small_data.h"
 #include "tests/support/cuda.h"
+#include "tests/support/host_reads.h"
 #include "tests/support/message.h"
 
 namespace espalier::data {
@@ -147,6 +148,36 @@ TEST(BatchDelivery, GoesOnIntoTheNextEpochByItself) {
     }
     EXPECT_TRUE(at::equal(delivery.position(), at::tensor({6, 0}, at::kLong)));
   }
+}
+
+// As an evaluation does it: the same pass again and again, or parts of a split in turn.
+TEST(BatchDelivery, MakesNoBatchThatAPassDoesNotAskFor) {
+  const auto dataset = testing::resident(two_fields());
+  const PlanOptions plan{
+      .n_envs = 3, .batch_size_per_env = 5, .env_devices = std::vector<std::string>(3, "cpu"), .seed = 4};
+  GatherIterator iterator(IteratorOptions::evaluation(plan, at::kFloat), {dataset}, Split::kTrain);
+  ASSERT_EQ(iterator.length(), 10);
+  BatchDelivery ahead(iterator.gather_call(0), options_of(iterator, Ahead::kAlways));
+  BatchDelivery plain(iterator.gather_call(0), options_of(iterator, Ahead::kFromHostMemory));
+  const auto expect_gathers = [&](int64_t begin, int64_t end) {
+    const std::string pass = "batches " + std::to_string(begin) + " to " + std::to_string(end);
+    plain.move_to(0, begin, end);
+    std::vector<std::vector<at::Tensor>> want;
+    for (int64_t batch = begin; batch < end; ++batch) want.push_back(step(plain));
+    ahead.move_to(0, begin, end);
+    const support::RangeCounter gathers("espalier::gather_into", at::RecordScope::FUNCTION);
+    for (const std::vector<at::Tensor>& batch : want) expect_same(step(ahead), batch, pass);
+    EXPECT_EQ(gathers.count(), end - begin) << pass;
+  };
+  using Pass = std::pair<int64_t, int64_t>;
+  for (const auto& [begin, end] :
+       {Pass{0, 10}, Pass{0, 10}, Pass{0, 5}, Pass{5, 10}, Pass{2, 3}, Pass{3, 3}, Pass{3, 5}, Pass{0, 10}})
+    expect_gathers(begin, end);
+  // What a training does afterwards goes on without an end.
+  ahead.move_to(0, 8);
+  const support::RangeCounter gathers("espalier::gather_into", at::RecordScope::FUNCTION);
+  step(ahead);
+  EXPECT_EQ(gathers.count(), kRingBatches + 1);
 }
 
 TEST(BatchDelivery, RefusesMoreLanesThanThePlanServes) {

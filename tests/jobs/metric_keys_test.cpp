@@ -19,6 +19,7 @@
 #include "espalier/watch/live/state.h"
 #include "espalier/watch/page/collapses.h"
 #include "espalier/watch/page/data.h"
+#include "espalier/watch/page/report.h"
 #include "espalier/watch/tensorboard/scalars.h"
 #include "tests/support/cuda.h"
 #include "tests/support/temporary_folder.h"
@@ -262,6 +263,57 @@ TEST_F(MetricKeysTest, OfALaneHaveTheirCurveOnThePage) {
   }
   EXPECT_EQ(drawn, run::keys_on_page(LineKind::kLane));
   EXPECT_EQ(drawn.size(), 6u);
+}
+
+// Names of metrics in the page's scripts, where they are read out of lines; names of charts are not among
+// them. A pattern such as `losses/*` would hide that a key has another name now.
+std::set<std::string> keys_in_scripts() {
+  const std::string script = watch::page_script();
+  std::set<std::string> keys;
+  const auto add_all = [&](const std::string& pattern) {
+    const std::regex regex(pattern);
+    size_t found = 0;
+    for (std::sregex_iterator at(script.begin(), script.end(), regex), end; at != end; ++at, ++found)
+      keys.insert((*at)[1]);
+    EXPECT_GT(found, 0u) << "the scripts read no key as " << pattern;
+  };
+  add_all(R"re(curveOf\([^,"`]+, "([^"]+)")re");                      // curveOf(run.epochs, "seconds", ...)
+  add_all(R"re(\.values\["([^"]+)"\])re");                            // run.rounds.values["..."]
+  add_all(R"re(\n  \["([a-z_/]+)", "[^"]+", (?:"|\{|kAccuracy))re");  // rows of kLearning, kUnderneath,
+                                                                      // kDiagnostics
+  add_all(R"re(\bone\("([^"]+)", ")re");                              // the policy's: one("...", title, ...)
+  add_all(R"re(\bchart\("([a-z_]+)", "[^"]+", "[^"]*", (?:\{|kA))re");  // the streams': chart("share", ...)
+  add_all(R"re(, "(?:epochs|rounds)", "([^"]+)")re");                   // of runs that are compared
+  add_all(R"re((?:interval|group)\((?:one|[0-9]), "([^"]+)")re");       // of controllers that are compared
+  add_all(R"re(\bnumbers\.([a-z_]+[0-9]*)(?![a-zA-Z_(]))re");           // one.numbers.lost
+  add_all(R"re(\bfinal\[name\]\.([a-z_]+))re");                         // of streams, in the result
+  // Spelt in pieces: `train_${measure}`, `${key}_95`.
+  for (const std::string_view whole : {"pair(\"loss\")", "pair(\"accuracy\")", "`train_${measure}`",
+                                       "`validation_${measure}`", "`${key}_95`"})
+    EXPECT_NE(script.find(whole), script.npos) << whole << " is not there any more: mend this list";
+  for (const char* whole : {"train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
+                            "test_accuracy_95", "return_95", "added_parameters_95", "seeds_kept_95"})
+    keys.insert(whole);
+  for (const char* method : {"length", "reduce"}) keys.erase(method);  // of lists that are called numbers too
+  return keys;
+}
+
+TEST_F(MetricKeysTest, ThatThePageAsksForAreWrittenByAJob) {
+  std::set<std::string> written;
+  for (const auto& [kind, key] : keys_of(lines_)) written.insert(key);
+  const std::set<std::string> asked = keys_in_scripts();
+  for (const std::string& key : asked)
+    EXPECT_TRUE(written.contains(key)) << key << ": the page draws it, and no job writes it";
+  // Whatever way of reading keys the list above misses: all that look like one, but for names of charts.
+  const std::string script = watch::page_script();
+  const std::regex grouped(R"re((name: )?"((?:charts|losses|rewards|lanes|growth|time)/[A-Za-z_]+)")re");
+  for (std::sregex_iterator at(script.begin(), script.end(), grouped), end; at != end; ++at)
+    if (!(*at)[1].matched) {
+      EXPECT_TRUE(written.contains((*at)[2])) << (*at)[2];
+    }
+  for (const char* key : {"losses/entropy", "charts/SPS", "seconds", "gradient_norm", "parameters", "share",
+                          "accuracy_without", "test_accuracy_over_first_p", "best_epoch", "lost"})
+    EXPECT_TRUE(asked.contains(key)) << key << " was not found in the scripts";
 }
 
 // A number that is neither a place nor drawn would be seen by nobody.

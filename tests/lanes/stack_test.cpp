@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "espalier/lanes/most_lanes.h"
+#include "espalier/lanes/parameter.h"
 #include "espalier/tensor/layout.h"
+#include "tests/support/message.h"
 #include "tests/support/stacked_layout.h"
 
 namespace espalier::lanes {
@@ -21,6 +24,15 @@ TEST(LaneTensor, StartsEveryLaneOnABoundary) {
       EXPECT_EQ(lanes.storage().use_count(), 1) << "a view: nobody could tell that the memory is his own";
     }
   }
+}
+
+// Before anything is allocated: here, where there may be no such device.
+TEST(LaneTensor, RefusesMoreLanesThanADeviceTakes) {
+  const at::TensorOptions cuda = at::TensorOptions(at::kFloat).device(at::kCUDA, 0);
+  EXPECT_ERROR(empty_lanes({kMostLanesOnCuda + 1, 2}, cuda), c10::Error, "lanes", "65535", "65536",
+               "more devices");
+  EXPECT_ERROR(LaneParameter({70000, 8, 3, 3, 3}, cuda, at::kFloat), c10::Error, "70000");
+  EXPECT_EQ(empty_lanes({kMostLanesOnCuda + 1}, at::kFloat).size(0), kMostLanesOnCuda + 1) << "on the CPU";
 }
 
 TEST(LaneTensor, TellsHowLanesLie) {

@@ -41,15 +41,16 @@ class ReadRecorder {
   at::CallbackHandle handle_;
 };
 
-// As long as it lives, this thread's ranges of one name (RECORD_USER_SCOPE) are counted.
+// As long as it lives, this thread's ranges of one name (RECORD_USER_SCOPE) are counted, or its calls of one
+// operator (RecordScope::FUNCTION).
 class RangeCounter {
  public:
-  explicit RangeCounter(const std::string& name) {
+  explicit RangeCounter(const std::string& name, at::RecordScope scope = at::RecordScope::USER_SCOPE) {
     counted() = {name, 0};
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
                                            if (counted().first == function.name()) counted().second += 1;
                                            return std::unique_ptr<at::ObserverContext>();
-                                         }).scopes({at::RecordScope::USER_SCOPE}));
+                                         }).scopes({scope}));
   }
   ~RangeCounter() { at::removeCallback(handle_); }
   RangeCounter(const RangeCounter&) = delete;

@@ -504,11 +504,22 @@ class Pages(Case):
         self.assertIn("In round 3", page.inner_text("#verdict"))
         self.assertIn("share of the log of the legal choices", page.inner_text("figure[data-chart='losses/entropy']"))
         self.assertEqual(page.input_value("#round"), "3")
+        self.assertIn("What the policy chose", page.inner_text("#choices"))
         before = page.locator("figure[data-chart=validation_loss] path.lane").first.get_attribute("d")
         page.select_option("#round", "1")
         self.wait_for(page, ALL_DRAWN)
         self.assertNotEqual(page.locator("figure[data-chart=validation_loss] path.lane").first.get_attribute("d"), before)
         self.assertEqual(self.complaints, [])
+
+    def test_ppo_with_a_rule_says_that_no_policy_chose(self):
+        for controller in ("none", "random", "heuristic", "gardener"):
+            folder = self.folder / controller
+            shutil.copytree(self.run_of("ppo"), folder)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, "controller": controller}))
+            self.assertEqual(run("report", str(folder)).returncode, 0)
+            page = self.open((folder / "report.html").as_uri())
+            self.assertIn("What the controller chose", page.inner_text("#choices"), controller)
 
     def test_hostile_text_stays_text(self):
         hostile = "</script><img src=x onerror=alert(1)><b>"

@@ -19,6 +19,7 @@
 #include "espalier/train/memory/population.h"
 #include "espalier/train/population/setup.h"
 #include "espalier/train/population/shard_setup.h"
+#include "espalier/train/step/data_parallel.h"
 #include "espalier/watch/terminal/table.h"
 
 namespace espalier::cli {
@@ -88,6 +89,7 @@ void print_parts(const train::MemoryPlan& plan, const DeviceName& name) {
       if (part.place == MemoryPlace::kHost) host.add_row({part.what, format_byte_size(part.bytes)});
     fmt::print("{}", host.text());
   }
+  for (const std::string& what : plan.unknown) fmt::print("not counted: {}\n", what);
   if (plan.context_bytes > 0)
     fmt::print("CUDA itself took {} when it started, on top\n", format_byte_size(plan.context_bytes));
   if (plan.budget_bytes == 0 && name.kind == DeviceName::Kind::kCpu)
@@ -130,27 +132,37 @@ int print_plan(const Options& options, const train::JobConfig& base, const Devic
   return status_of(plan);
 }
 
-train::PopulationNeeds population_needs(const PopulationConfig& options, const PlannedData& data) {
-  const grow::HostFrame frame =
-      frame_for(options, data.fields[chosen_field(options, data.fields)], data.num_classes);
-  return {
-      .options = options, .host = planned_host(options, frame), .data = data.needs, .device = data.device};
+train::PopulationNeeds population_needs(const PopulationConfig& options, const PlannedData& data,
+                                        const grow::HostFrame& frame) {
+  train::PopulationNeeds needs{.options = options, .data = data.needs, .device = data.device};
+  set_host(needs, frame);
+  return needs;
+}
+
+grow::HostFrame planned_frame(const PopulationConfig& options, const PlannedData& data) {
+  return frame_for(options, data.fields[chosen_field(options, data.fields)], data.num_classes);
+}
+
+// Where a network is to grow on this host.
+train::GrowthSpace planned_space(const PopulationConfig& options, const grow::HostFrame& frame) {
+  return train::space_of(grow::hosts().at(options.host).make, frame, grow::BlueprintRegistry());
 }
 
 template <class Options>
-Limit<Options> batch_limit() {
-  return {"batch", 1 << 20, [](Options& options, int64_t value) { options.batch = value; }};
+Limit<Options> batch_limit(int64_t ranks = 1) {
+  return {ranks > 1 ? "batch of a rank" : "batch", 1 << 20,
+          [](Options& options, int64_t value) { options.batch = value; }};
 }
 
-// has_grown: the networks that the job begins with have seeds.
+// has_grown: the networks that the job begins with have seeds; ranks: that share every batch out.
 Planner<PopulationConfig> population_planner(std::vector<Limit<PopulationConfig>> limits,
-                                             bool has_grown = false) {
+                                             bool has_grown = false, int64_t ranks = 1) {
   return {.parts =
-              [has_grown](const PopulationConfig& options, const PlannedData& data) {
-                const train::PopulationNeeds here = population_needs(options, data);
-                train::JobNeeds needs =
-                    jobs::needs_of(options, train::space_of(grow::hosts().at(options.host).make,
-                                                            here.host->frame(), here.blueprints));
+              [has_grown, ranks](const PopulationConfig& options, const PlannedData& data) {
+                const grow::HostFrame frame = planned_frame(options, data);
+                train::PopulationNeeds here = population_needs(options, data, frame);
+                here.ranks = ranks;
+                train::JobNeeds needs = jobs::needs_of(options, planned_space(options, frame));
                 if (has_grown && !needs.growth) needs.growth.emplace();
                 return job_parts(here, needs);
               },
@@ -182,10 +194,9 @@ int print_environments(const Options& options, Context& context) {
   int status = 0;
   for (const auto& [device, number] : devices) {
     const auto parts = [&, number = number, device = device](const Options& job, const PlannedData& data) {
-      train::PopulationNeeds here = population_needs(job.population, data);
-      const train::JobNeeds needs = jobs::needs_of(
-          job,
-          train::space_of(grow::hosts().at(here.options.host).make, here.host->frame(), here.blueprints));
+      const grow::HostFrame frame = planned_frame(job.population, data);
+      train::PopulationNeeds here = population_needs(job.population, data, frame);
+      const train::JobNeeds needs = jobs::needs_of(job, planned_space(job.population, frame));
       elsewhere = needs.policies;
       // As large a share of them as now.
       here.options.lanes = std::max<int64_t>(1, job.population.lanes * number / options.population.lanes);
@@ -210,31 +221,53 @@ int print_environments(const Options& options, Context& context) {
   return status | status_of(plan);
 }
 
-Planner<LinetConfig> linet_planner() {
+Planner<LinetConfig> linet_planner(int64_t ranks) {
   return {.parts =
-              [](const LinetConfig& options, const PlannedData& data) {
+              [ranks](const LinetConfig& options, const PlannedData& data) {
                 return train::linet_parts({.options = options,
                                            .fields = data.fields,
                                            .num_classes = data.num_classes,
                                            .data = data.needs,
-                                           .device = data.device});
+                                           .device = data.device,
+                                           .ranks = ranks});
               },
-          .limits = {batch_limit<LinetConfig>()}};
+          .limits = {batch_limit<LinetConfig>(ranks)}};
 }
+
+// A job whose processes share every batch out, and how many of them there are.
+template <class Flags>
+struct RankFlags : Flags {
+  int64_t ranks = 1;
+
+  template <class Visitor>
+  void visit(Visitor&& v) {
+    Flags::visit(v);
+    auto machine = in_group(v, kMachineFlags);
+    machine({.name = "ranks",
+             .help = "processes that share every batch out (docs/scaling.md): what one of them takes",
+             .low = 1,
+             .high = 65536},
+            ranks);
+  }
+};
 
 }  // namespace
 
 void add_plan_command(CLI::App& app, Context& context) {
   CLI::App& plan = add_group(app, "plan", "what a run will take on its device, before it starts");
-  add_job<HostFlags>(plan, context,
-                     {.name = "host",
-                      .summary = "the memory that `espalier train host` takes with the same flags",
-                      .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
-                     [](const HostFlags& flags, Context& running) {
-                       const PopulationConfig one = flags.one_lane();
-                       return print_plan(one, one, planned_on(flags.device),
-                                         population_planner({batch_limit<PopulationConfig>()}), running);
-                     });
+  add_job<RankFlags<HostFlags>>(
+      plan, context,
+      {.name = "host",
+       .summary = "the memory that `espalier train host` takes with the same flags",
+       .examples = "  espalier plan host --data cifar10:DIR --device cuda --batch 4096\n"},
+      [](const RankFlags<HostFlags>& flags, Context& running) {
+        PopulationConfig one = flags.one_lane();
+        one.batch = train::part_of_batch(one.batch, flags.ranks);
+        return print_plan(one, one, planned_on(flags.device),
+                          population_planner({batch_limit<PopulationConfig>(flags.ranks)},
+                                             /*has_grown=*/false, flags.ranks),
+                          running);
+      });
   add_job<PopulationFlags>(
       plan, context,
       {.name = "population",
@@ -243,15 +276,17 @@ void add_plan_command(CLI::App& app, Context& context) {
       [](const PopulationFlags& flags, Context& running) {
         return print_population(flags.population, flags.from, running);
       });
-  add_job<LinetFlags>(plan, context,
-                      {.name = "linet",
-                       .summary = "the memory that `espalier train linet` takes with the same flags",
-                       .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"},
-                      [](const LinetFlags& flags, Context& running) {
-                        const LinetConfig checked = train::checked_options(flags.linet);
-                        return print_plan(checked, checked, planned_on(checked.device), linet_planner(),
-                                          running);
-                      });
+  add_job<RankFlags<LinetFlags>>(
+      plan, context,
+      {.name = "linet",
+       .summary = "the memory that `espalier train linet` takes with the same flags",
+       .examples = "  espalier plan linet --model li_resnet50 --batch 64 --device cuda\n"
+                   "  espalier plan linet --batch 512 --ranks 8 --device cuda\n"},
+      [](const RankFlags<LinetFlags>& flags, Context& running) {
+        LinetConfig checked = train::checked_options(flags.linet);
+        checked.batch = train::part_of_batch(checked.batch, flags.ranks);
+        return print_plan(checked, checked, planned_on(checked.device), linet_planner(flags.ranks), running);
+      });
   add_job<PpoFlags>(plan, context,
                     {.name = "ppo",
                      .summary = "the memory that `espalier train ppo` takes with the same flags",

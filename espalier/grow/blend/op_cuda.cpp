@@ -7,6 +7,7 @@
 #include "espalier/grow/seeds/each_lane.h"
 #include "espalier/lanes/active.h"
 #include "espalier/lanes/launch.h"
+#include "espalier/lanes/most_lanes.h"
 
 namespace espalier::grow {
 namespace {
@@ -211,8 +212,7 @@ struct BlendKernelFunction : torch::autograd::Function<BlendKernelFunction> {
 }  // namespace
 
 bool takes_blend_cuda(const at::Tensor& h) {
-  constexpr int64_t kMostLanes = 65535;  // a grid's limit
-  return h.is_cuda() && lanes::has_kernel_type(h) && h.size(0) <= kMostLanes &&
+  return h.is_cuda() && lanes::has_kernel_type(h) && h.size(0) <= lanes::kMostLanesOnCuda &&
          (h.size(0) == 0 || h.numel() / h.size(0) < int64_t{1} << 31);
 }
 

@@ -15,11 +15,13 @@ namespace espalier::grow {
 struct HostKind {
   std::string name;
   HostMaker make;
-  // What the plan of memory knows of it before it is built; none for a program's own, whose activations it
-  // cannot foresee.
+  // What the plan of memory knows of its activations; a program's own host says it by `held`.
   std::optional<CnnHostOptions> cnn = std::nullopt;
   // Python for data of this kind; without it networks of this host cannot be exported.
   std::function<PythonHost(const HostFrame&)> python = {};
+  // For the plan of memory: values that a training step of the bare host keeps of one sample of a lane, all
+  // layers together. Without it the plan says that it leaves them out.
+  std::function<double(const HostFrame&, at::Device)> held = {};
 };
 
 // cifar_baseline  base  8, 3 blocks, all pooled: small enough for 128 lanes in a step of milliseconds

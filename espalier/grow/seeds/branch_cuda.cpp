@@ -6,6 +6,7 @@
 #include "espalier/grow/seeds/branch_kernel.h"
 #include "espalier/grow/seeds/each_lane.h"
 #include "espalier/lanes/launch.h"
+#include "espalier/lanes/most_lanes.h"
 
 namespace espalier::grow {
 namespace {
@@ -52,8 +53,7 @@ at::ScalarType partial_type(const at::Tensor& x) {
 }  // namespace
 
 bool takes_branch_cuda(const at::Tensor& x) {
-  constexpr int64_t kMostEntries = 65535;  // a grid's limit
-  return x.is_cuda() && lanes::has_kernel_type(x) && x.size(0) <= kMostEntries &&
+  return x.is_cuda() && lanes::has_kernel_type(x) && x.size(0) <= lanes::kMostLanesOnCuda &&
          (x.size(0) == 0 || x.numel() / x.size(0) < int64_t{1} << 31);
 }
 

@@ -13,6 +13,7 @@
 #if ESPALIER_WITH_CUDA
 #include "espalier/grow/seeds/squeeze_kernel.h"
 #include "espalier/lanes/launch.h"
+#include "espalier/lanes/most_lanes.h"
 #endif
 
 namespace espalier::grow {
@@ -127,7 +128,7 @@ bool takes_squeeze_cuda(const at::Tensor& x, const SqueezeMap& first, const Sque
   return x.is_cuda() && lanes::has_kernel_type(x) && lanes::lies_in(x, MemoryFormat::kChannelsLast) &&
          wide.scalar_type() == lanes::wide_type(x) &&
          std::max({wide.size(1), wide.size(2), narrowed.size(1)}) <= kMostSqueezeFeatures &&
-         x.size(0) <= 65535 && (x.size(0) == 0 || x.numel() / x.size(0) < int64_t{1} << 31);
+         x.size(0) <= lanes::kMostLanesOnCuda && (x.size(0) == 0 || x.numel() / x.size(0) < int64_t{1} << 31);
 }
 
 #endif

@@ -43,7 +43,7 @@ LinetScore LinetEvaluation::score(std::optional<int64_t> without, const Tick& ti
   keep_.fill_(true);
   if (without) keep_.select(0, *without).fill_(false);
   const auto [begin, end] = own_batches(num_batches_, world_);
-  batch_.move_to(0, begin);
+  batch_.move_to(0, begin, end);
   for (int64_t batch = begin; batch < end; ++batch) {
     throw_if_interrupted();
     batch_.prepare();

@@ -52,6 +52,11 @@ class LinetWalk {
     return kinds * network_masters() + 2 * heads + lane_state(is_sgd);
   }
   int64_t stream_bytes() const { return stream_values_ * kMaster; }
+  // The flat copies that GradientExchange sends: of all gradients, and of the running statistics unless norms
+  // are synced.
+  int64_t exchange_bytes() const {
+    return (exchanged_values_ + (options_.sync_norm ? 0 : statistics_)) * kMaster;
+  }
   int64_t state_bytes() const { return masters_ + buffers_ + optimizer_bytes(); }
 
   CachedBlocks blocks() const {
@@ -74,6 +79,7 @@ class LinetWalk {
   // Returns the bytes of its gradient.
   int64_t parameter(int64_t lanes, int64_t values, bool has_copy) {
     const int64_t master = stacked_bytes(lanes, {values}, kMaster);
+    exchanged_values_ += lanes * values;
     masters_ += master;
     weights_ += 2 * master;
     if (has_copy && item_ < kMaster) weights_ += stacked_bytes(lanes, {values}, item_);
@@ -113,6 +119,7 @@ class LinetWalk {
     for (int i = 0; i < 2; ++i) {
       gradients.push_back(parameter(paths(), filters, false));
       buffers_ += stacked_bytes(paths(), {filters}, kMaster);
+      statistics_ += paths() * filters;
     }
     return gradients;
   }
@@ -212,6 +219,8 @@ class LinetWalk {
   int64_t masters_ = 0;                            // for all parameters
   int64_t weights_ = 0;                            // masters, gradients and copies
   int64_t buffers_ = 0;                            // running statistics
+  int64_t exchanged_values_ = 0;                   // of all parameters
+  int64_t statistics_ = 0;                         // values of the buffers
   int64_t stream_values_ = 0;                      // parameters and statistics that are a stream's own
   StepTape tape_;                                  // while training
   StepTape evaluated_;                             // in an evaluation
@@ -222,29 +231,31 @@ class LinetWalk {
 MemoryPlan linet_parts(const LinetNeeds& needs) {
   const LinetWalk walk(needs);
   const LinetConfig& options = needs.options;
-  const auto item = static_cast<int64_t>(c10::elementSize(precision_type(options.precision, needs.device)));
-  int64_t batch = options.batch * 8;  // labels
+  BatchNeeds batches{.residency = needs.data.residency,
+                     .device = needs.device,
+                     .batch = options.batch,
+                     .type = precision_type(options.precision, needs.device)};
   for (const size_t field : stream_fields(options, needs.fields)) {
     const data::FieldSpec& spec = needs.fields[field];
-    batch += stacked_bytes(1, {options.batch, spec.channels, spec.height, spec.width}, item);
+    batches.image_sizes.push_back({spec.channels, spec.height, spec.width});
   }
-  MemoryPlan plan;
-  plan.add("data", needs.data.bytes,
-           needs.data.residency == data::Residency::kDevice ? MemoryPlace::kDevice : MemoryPlace::kHost);
-  plan.add("batches of training", batch);
-  plan.add("batches of validation", batch);
+  MemoryPlan plan = data_parts(needs.data);
+  plan.add(batch_parts("training", batches));
+  plan.add(batch_parts("validation", batches));
   plan.add("weights and gradients", walk.weight_bytes());
   plan.add("optimiser", walk.optimizer_bytes());
   if (options.stream_patience > 0 && options.rules == linet::LinetRules::kOriginal)
     plan.add("the best weights of every stream", walk.stream_bytes());
+  if (needs.ranks > 1) plan.add("gradients on their way to other ranks", walk.exchange_bytes());
   const CachedBlocks blocks = walk.blocks();
-  plan.add(step_parts("a step", {.device = needs.device,
-                                 .peak_bytes = blocks.peak_bytes(),
-                                 .graph_bytes = blocks.reserved_bytes(),
-                                 .graphs = options.graphs,
-                                 .num_graphs = 2,
-                                 .has_products = true,
-                                 .times_products = !options.deterministic && item == 2}));
+  plan.add(step_parts("a step",
+                      {.device = needs.device,
+                       .peak_bytes = blocks.peak_bytes(),
+                       .graph_bytes = blocks.reserved_bytes(),
+                       .graphs = options.graphs && needs.ranks == 1,
+                       .num_graphs = 2,
+                       .has_products = true,
+                       .times_products = !options.deterministic && c10::elementSize(batches.type) == 2}));
   plan.add(device_parts(needs.device));
   // torch's pinned memory comes in powers of two.
   if (!needs.device.is_cpu())

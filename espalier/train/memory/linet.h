@@ -8,17 +8,18 @@
 
 #include "espalier/data/sources/host_dataset.h"
 #include "espalier/train/linet/config.h"
+#include "espalier/train/memory/data.h"
 #include "espalier/train/memory/plan.h"
-#include "espalier/train/memory/population.h"
 
 namespace espalier::train {
 
 struct LinetNeeds {
-  LinetConfig options;
+  LinetConfig options;                  // batch: this rank's part of it
   std::vector<data::FieldSpec> fields;  // the data's
   int64_t num_classes = 1;
   DataNeeds data;
   at::Device device = at::kCPU;  // need not be there
+  int64_t ranks = 1;             // that share every batch out
 };
 
 // Without CUDA's own part and the budget.

@@ -28,6 +28,8 @@ void MemoryPlan::add(const MemoryPlan& other) {
     else
       same->bytes = saturated_sum(same->bytes, part.bytes);
   }
+  for (const std::string& what : other.unknown)
+    if (std::ranges::find(unknown, what) == unknown.end()) unknown.push_back(what);
 }
 
 int64_t MemoryPlan::bytes_in(MemoryPlace place) const {

@@ -32,6 +32,7 @@ struct MemoryPlan {
   std::vector<MemoryPart> parts;
   int64_t context_bytes = 0;  // what CUDA itself took when it started: on top of any cap, and no longer free
   int64_t budget_bytes = 0;   // for total_bytes(); 0: not known (a CPU device)
+  std::vector<std::string> unknown = {};  // what else will be there, of which nothing is known beforehand
 
   // Parts of no bytes are left out.
   void add(std::string what, int64_t bytes, MemoryPlace place = MemoryPlace::kDevice);

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <iterator>
 #include <ranges>
 
 #include "espalier/grow/blend/gate.h"
+#include "espalier/grow/host/registry.h"
 #include "espalier/lanes/conv/few/channels.h"
 #include "espalier/policy/action/space.h"
 #include "espalier/train/memory/allowances.h"
@@ -22,6 +25,14 @@ struct ParameterShape {
   int64_t values = 0;
   bool has_copy = false;
 };
+
+std::vector<ParameterShape> shapes_of(const std::vector<lanes::NamedParameter>& parameters) {
+  std::vector<ParameterShape> shapes;
+  for (const lanes::NamedParameter& named : parameters)
+    shapes.push_back({named.parameter->storage().numel(),
+                      named.parameter->compute().scalar_type() != named.parameter->value().scalar_type()});
+  return shapes;
+}
 
 // What a group of stacked parameters takes, by what it is for.
 struct GroupBytes {
@@ -43,22 +54,31 @@ class PopulationWalk {
  public:
   explicit PopulationWalk(const PopulationNeeds& needs)
       : needs_(needs),
-        host_(needs.host.value()),
         lanes_(needs.options.lanes),
         batch_(needs.options.batch),
         compute_(precision_type(needs.options.precision, needs.device)),
         item_(static_cast<int64_t>(c10::elementSize(compute_))) {
-    host_.lanes = lanes_;
-    slots_ = grow::slots_by_action(host_);
+    if (needs.host) {
+      cnn_ = *needs.host;
+      cnn_.lanes = lanes_;
+      frame_ = cnn_.frame();
+      slots_ = grow::slots_by_action(cnn_);
+      add_cnn();
+    } else {
+      grow::Host& one = *needs.own_host.value().lane;
+      frame_ = one.frame();
+      slots_ = one.slots();
+      host_parameters_ = shapes_of(one.parameters());
+      for (const grow::Host::Buffer& buffer : one.buffers())
+        host_buffers_.push_back(buffer.tensor[0].numel());
+    }
   }
 
   MemoryPlan plan() const {
     const GroupBytes host = host_group();
-    MemoryPlan plan;
-    plan.add("data", needs_.data.bytes,
-             needs_.data.residency == data::Residency::kDevice ? MemoryPlace::kDevice : MemoryPlace::kHost);
-    plan.add("batches of training", batch_bytes(lanes_));
-    plan.add("batches of validation", at_validation().batch_bytes(1));
+    MemoryPlan plan = data_parts(needs_.data);
+    plan.add(batches("training", lanes_));
+    plan.add(at_validation().batches("validation", 1));
     plan.add("hosts: weights and gradients", host.values + running_bytes());
     plan.add("hosts: optimiser", host.optimizer);
     plan.add("tables and sums", table_bytes() + sums_bytes());
@@ -74,6 +94,7 @@ class PopulationWalk {
     }
     const int64_t kept = needs_.on_failure == OnFailure::kRollBack ? lanes_ * snapshot : 0;
     plan.add("last good state of every lane", kept);
+    if (needs_.ranks > 1) plan.add("gradients on their way to other ranks", exchange_bytes());
     // Training kinds and evaluation kinds; with growth as many of each as are kept.
     const int64_t most_graphs = 2 * StepGraphs::Options{}.capacity;
     CachedBlocks blocks;
@@ -82,7 +103,7 @@ class PopulationWalk {
     plan.add(step_parts("a step", {.device = needs_.device,
                                    .peak_bytes = blocks.peak_bytes(),
                                    .graph_bytes = blocks.reserved_bytes(),
-                                   .graphs = needs_.options.graphs,
+                                   .graphs = needs_.options.graphs && needs_.ranks == 1,
                                    .num_graphs = needs_.growth ? most_graphs : 2,
                                    .has_convolutions = !has_own_kernels()}));
     if (!needs_.device.is_cpu()) {
@@ -92,15 +113,22 @@ class PopulationWalk {
       plan.add("a checkpoint on its way to the disk",
                static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(state))), MemoryPlace::kHost);
     }
+    if (!needs_.host && !needs_.own_host->held) {
+      const std::string& name = needs_.own_host->name;
+      plan.unknown.push_back("what layers of " +
+                             (name.empty() ? "the program's own host" : "host '" + name + "'") +
+                             " keep in a step");
+    }
     return plan;
   }
 
  private:
   // Whether no convolution of the host is cuDNN's, which alone wants workspaces.
   bool has_own_kernels() const {
-    bool all = item_ == 2 && host_.kernel_size == 3 && host_.in_channels == lanes::kFirstChannels;
-    for (int64_t block = 0; block < host_.n_blocks; ++block)
-      all = all && lanes::is_few(host_.base_channels << block);
+    if (!needs_.host) return false;
+    bool all = item_ == 2 && cnn_.kernel_size == 3 && cnn_.in_channels == lanes::kFirstChannels;
+    for (int64_t block = 0; block < cnn_.n_blocks; ++block)
+      all = all && lanes::is_few(cnn_.base_channels << block);
     return all;
   }
 
@@ -124,9 +152,13 @@ class PopulationWalk {
   // Activations [L,B,...] of so many values per sample.
   int64_t stack(int64_t values) const { return stacked_bytes(lanes_, {batch_, values}, item_); }
 
-  int64_t batch_bytes(int64_t lanes) const {
-    const int64_t pixels = host_.in_channels * host_.height * host_.width;
-    return stacked_bytes(lanes, {batch_, pixels}, item_) + lanes * batch_ * 8;
+  MemoryPlan batches(const std::string& use, int64_t lanes) const {
+    return batch_parts(use, {.residency = needs_.data.residency,
+                             .device = needs_.device,
+                             .lanes = lanes,
+                             .batch = batch_,
+                             .image_sizes = {{frame_.in_channels, frame_.height, frame_.width}},
+                             .type = compute_});
   }
 
   GroupBytes group(const std::vector<ParameterShape>& parameters) const {
@@ -153,33 +185,43 @@ class PopulationWalk {
   }
 
   std::vector<ParameterShape> block_shapes(int64_t block) const {
-    const int64_t filters = host_.base_channels << block;
-    const int64_t channels = block == 0 ? host_.in_channels : filters / 2;
-    return {{filters * channels * host_.kernel_size * host_.kernel_size, true}, {filters}, {filters}};
+    const int64_t filters = cnn_.base_channels << block;
+    const int64_t channels = block == 0 ? cnn_.in_channels : filters / 2;
+    return {{filters * channels * cnn_.kernel_size * cnn_.kernel_size, true}, {filters}, {filters}};
   }
 
-  GroupBytes host_group() const {
-    std::vector<ParameterShape> all;
-    for (int64_t block = 0; block < host_.n_blocks; ++block)
-      for (const ParameterShape& each : block_shapes(block)) all.push_back(each);
-    const int64_t features = host_.base_channels << (host_.n_blocks - 1);
-    all.push_back({host_.num_classes * features});
-    all.push_back({host_.num_classes});
-    return group(all);
+  void add_cnn() {
+    for (int64_t block = 0; block < cnn_.n_blocks; ++block) {
+      for (const ParameterShape& each : block_shapes(block)) host_parameters_.push_back(each);
+      // Means and variances of its norm.
+      for (int i = 0; i < 2; ++i) host_buffers_.push_back(cnn_.base_channels << block);
+    }
+    const int64_t features = cnn_.base_channels << (cnn_.n_blocks - 1);
+    host_parameters_.push_back({cnn_.num_classes * features});
+    host_parameters_.push_back({cnn_.num_classes});
   }
 
-  // Means and variances of every block's norm.
+  GroupBytes host_group() const { return group(host_parameters_); }
+
   int64_t running_bytes() const {
     int64_t bytes = 0;
-    for (int64_t block = 0; block < host_.n_blocks; ++block)
-      bytes += 2 * stacked_bytes(lanes_, {host_.base_channels << block}, kMaster);
+    for (const int64_t values : host_buffers_) bytes += stacked_bytes(lanes_, {values}, kMaster);
     return bytes;
   }
   int64_t running_snapshot() const {
     int64_t bytes = 0;
-    for (int64_t block = 0; block < host_.n_blocks; ++block)
-      bytes += 2 * snapshot_bytes((host_.base_channels << block) * kMaster);
+    for (const int64_t values : host_buffers_) bytes += snapshot_bytes(values * kMaster);
     return bytes;
+  }
+
+  // The flat copies that GradientExchange sends: of all gradients, and of the running statistics unless norms
+  // are synced.
+  int64_t exchange_bytes() const {
+    int64_t values = 0;
+    for (const ParameterShape& each : host_parameters_) values += each.values;
+    if (!needs_.options.sync_norm)
+      for (const int64_t each : host_buffers_) values += each;
+    return lanes_ * values * kMaster;
   }
 
   int64_t table_bytes() const {
@@ -211,16 +253,10 @@ class PopulationWalk {
                                 .entries = 1,
                                 .options = at::TensorOptions(at::kFloat).device(at::kMeta),
                                 .compute = compute_};
-    std::vector<ParameterShape> shapes;
-    const auto add = [&](const std::vector<lanes::NamedParameter>& parameters) {
-      for (const lanes::NamedParameter& named : parameters)
-        shapes.push_back({named.parameter->storage().numel(), named.parameter->compute().scalar_type() !=
-                                                                  named.parameter->value().scalar_type()});
-    };
     const auto module = needs_.blueprints.at(kind).make(build);
-    add(module->parameters());
+    std::vector<ParameterShape> shapes = shapes_of(module->parameters());
     grow::BlendGate gate(build);
-    add(gate.parameters());
+    std::ranges::copy(shapes_of(gate.parameters()), std::back_inserter(shapes));
     return shapes;
   }
 
@@ -288,15 +324,16 @@ class PopulationWalk {
   // The training step: what each layer keeps, and the gradients that it works with on the way back.
   StepTape tape() const {
     const std::vector<size_t> seeds = standing();
+    if (!needs_.host) return own_tape(seeds);
     const auto stands = [&](const grow::SlotSpec& slot) {
       return std::ranges::any_of(seeds, [&](size_t place) { return slots_[place].name == slot.name; });
     };
     StepTape tape;
     int64_t before = 0;  // values per sample that come into the block; the images are the batch's own
-    for (const grow::SlotSpec& slot : grow::slots_by_execution(host_)) {
+    for (const grow::SlotSpec& slot : grow::slots_by_execution(cnn_)) {
       const int64_t values = values_of(slot);
       if (slot.row == 0) {
-        const bool is_pooled = slot.column < grow::num_pooled(host_);
+        const bool is_pooled = slot.column < grow::num_pooled(cnn_);
         // On a GPU the norm pools too, where nothing stands in between; the CPU pools in a pass of its own.
         const bool pools_too = is_pooled && !stands(slot) && !needs_.device.is_cpu();
         const int64_t out = pools_too ? pooled(slot) : values;
@@ -314,6 +351,24 @@ class PopulationWalk {
         add_seeds(tape, slot);
       }
     }
+    return tape;
+  }
+
+  // In pieces of the size of its largest slot; the seeds behind it.
+  StepTape own_tape(const std::vector<size_t>& seeds) const {
+    StepTape tape;
+    int64_t piece = frame_.in_channels * frame_.height * frame_.width;
+    for (const grow::SlotSpec& slot : slots_) piece = std::max(piece, values_of(slot));
+    if (const auto& held = needs_.own_host->held) {
+      StepTape::Node node{.forward = {stack(piece)},
+                          .gradient = stack(piece),
+                          .backward = {stack(piece)},
+                          .parameters = {host_group().gradients}};
+      for (int64_t left = std::llround(held(frame_, needs_.device)); left > 0; left -= piece)
+        node.held.push_back(stack(std::min(left, piece)));
+      tape.add(std::move(node));
+    }
+    for (const size_t place : seeds) add_seeds(tape, slots_[place]);
     return tape;
   }
 
@@ -344,22 +399,38 @@ class PopulationWalk {
   }
 
   const PopulationNeeds& needs_;
-  grow::CnnHostOptions host_;
+  grow::CnnHostOptions cnn_;  // where the host is one
+  grow::HostFrame frame_;
   int64_t lanes_;
   int64_t batch_;
   at::ScalarType compute_;
   int64_t item_;
   std::vector<grow::SlotSpec> slots_;  // by action index
+  std::vector<ParameterShape> host_parameters_;
+  std::vector<int64_t> host_buffers_;  // values of a lane
 };
 
 }  // namespace
 
+void set_host(PopulationNeeds& needs, const grow::HostFrame& frame, const grow::HostMaker& own) {
+  needs.host = own ? std::nullopt : planned_host(needs.options, frame);
+  needs.own_host.reset();
+  if (needs.host) return;
+  grow::HostBuild one{.frame = frame,
+                      .options = at::TensorOptions(at::kFloat),
+                      .compute = precision_type(needs.options.precision, needs.device)};
+  one.frame.lanes = 1;
+  one.frame.lane_ids = {};
+  if (own) {
+    needs.own_host = {.lane = own(one)};
+    return;
+  }
+  const grow::HostKind& kind = grow::hosts().at(needs.options.host);
+  needs.own_host = {.name = kind.name, .lane = kind.make(one), .held = kind.held};
+}
+
 MemoryPlan population_parts(const PopulationNeeds& needs) {
-  if (needs.host) return PopulationWalk(needs).plan();
-  MemoryPlan plan;
-  plan.add("data", needs.data.bytes,
-           needs.data.residency == data::Residency::kDevice ? MemoryPlace::kDevice : MemoryPlace::kHost);
-  return plan;
+  return PopulationWalk(needs).plan();
 }
 
 }  // namespace espalier::train

@@ -106,12 +106,14 @@ std::vector<DeviceStart> check_devices(const PopulationConfig& options, std::spa
     const grow::HostFrame frame =
         frame_for(shard.options, fields[chosen_field(shard.options, fields)], data.num_classes());
     PopulationNeeds here{.options = shard.options,
-                         .host = shard.shape  ? std::optional(shard.shape->in(frame))
-                                 : shard.host ? std::nullopt
-                                              : planned_host(shard.options, frame),
                          .blueprints = shard.blueprints,
                          .data = {data.bytes(), data.residency, data.validation.num_samples()},
-                         .device = data.device};
+                         .device = data.device,
+                         .ranks = shard.batch_world->size()};
+    if (shard.shape)
+      here.host = shard.shape->in(frame);
+    else
+      set_host(here, frame, shard.host);
     here.options.lanes = lanes;
     here.options.validation_batch =
         validation_batch(options_of_part(options, std::ssize(shards)), data.device.is_cuda());

@@ -6,8 +6,8 @@
 
 namespace espalier::train {
 
-int64_t part_of_batch(int64_t batch, const ranks::World& world) {
-  const int64_t ranks = world.size(), part = batch / ranks;
+int64_t part_of_batch(int64_t batch, int64_t ranks) {
+  const int64_t part = batch / ranks;
   if (batch % ranks != 0)
     fail_usage(
         "--batch {}: is the batch of all {} ranks together, and they have equal parts of it: give a multiple "

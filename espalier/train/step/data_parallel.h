@@ -17,7 +17,10 @@
 namespace espalier::train {
 
 // The samples of a batch that each rank has. batch: of all ranks together; refused where it does not divide.
-int64_t part_of_batch(int64_t batch, const ranks::World& world);
+int64_t part_of_batch(int64_t batch, int64_t ranks);
+inline int64_t part_of_batch(int64_t batch, const ranks::World& world) {
+  return part_of_batch(batch, world.size());
+}
 
 struct BatchRange {
   int64_t begin = 0;

@@ -33,7 +33,7 @@ void Evaluation::pass(std::span<const int64_t> slots, SplitPart part, const Tick
   sums_.zero_();
   const BatchRange whole = part.batches(num_batches_), own = own_batches(whole.size(), world_);
   const int64_t begin = whole.begin + own.begin, end = whole.begin + own.end;
-  batch_.move_to(0, begin);
+  batch_.move_to(0, begin, end);
   const std::string key = fmt::format("{} without {}", population_.signature(), fmt::join(slots, ","));
   for (int64_t batch = begin; batch < end; ++batch) {
     throw_if_interrupted();

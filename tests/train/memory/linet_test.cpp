@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "espalier/data/ring.h"
+#include "espalier/tensor/device.h"
 #include "espalier/train/linet/trainer.h"
 #include "espalier/train/population/setup.h"
 #include "tests/train/linet/small_linet.h"
@@ -113,6 +115,50 @@ TEST(LinetMemory, CountsTheBatchesThatStepsHave) {
   const MemoryPlan plan = linet_parts(small_needs(options));
   EXPECT_EQ(bytes_of(plan, "batches of training"), bytes);
   EXPECT_EQ(bytes_of(plan, "batches of validation"), bytes);
+}
+
+// On a GPU: three more of each, with labels and masks.
+TEST(LinetMemory, CountsBatchesThatAreMadeAheadOfDataInHostMemory) {
+  LinetNeeds needs = small_needs(testing::small_linet_options());
+  needs.options.precision = Precision::kFp16;
+  needs.data.residency = data::Residency::kHost;
+  EXPECT_EQ(bytes_of(linet_parts(needs), "batches of training that are made ahead"), -1) << "on the CPU";
+  const data::BatchRing::Lease one =
+      data::BatchRing(
+          {.batch = 10, .image_sizes = {{3, 32, 32}, {1, 32, 32}, {1, 32, 32}}, .type = at::kHalf})
+          .acquire(current_stream(at::kCPU));
+  int64_t bytes = storage_of(one.buffers().labels) + storage_of(one.buffers().mask);
+  for (const at::Tensor& images : one.buffers().fields) bytes += storage_of(images);
+  needs.device = at::Device(at::kCUDA, 0);
+  const MemoryPlan far = linet_parts(needs);
+  EXPECT_EQ(bytes_of(far, "batches of training that are made ahead"), 3 * bytes);
+  EXPECT_EQ(bytes_of(far, "batches of validation that are made ahead"), 3 * bytes);
+  needs.data.residency = data::Residency::kDevice;
+  EXPECT_EQ(linet_parts(needs).total_bytes(), far.total_bytes() - 6 * bytes + needs.data.bytes);
+}
+
+// Gradients are sent in flat copies, and a step that waits for others is no graph.
+TEST(LinetMemory, CountsWhatRanksSendEachOther) {
+  constexpr const char* kSent = "gradients on their way to other ranks";
+  LinetNeeds needs = small_needs(testing::small_linet_options());
+  needs.device = at::Device(at::kCUDA, 0);
+  const linet::LinetShape shape = linet_shape(needs.options, needs.fields, 10, needs.device);
+  linet::Linet net(shape, at::kFloat, at::kFloat);
+  linet::StreamMonitor monitor(shape, at::kFloat);
+  int64_t gradients = 0, statistics = 0;
+  for (const lanes::NamedParameter& named : net.parameters())
+    gradients += static_cast<int64_t>(named.parameter->value().nbytes());
+  for (const lanes::NamedParameter& named : monitor.parameters())
+    gradients += static_cast<int64_t>(named.parameter->value().nbytes());
+  for (const auto& [name, buffer] : net.named_buffers())
+    if (buffer.is_floating_point()) statistics += static_cast<int64_t>(buffer.nbytes());
+  EXPECT_EQ(bytes_of(linet_parts(needs), kSent), -1) << "one process";
+  EXPECT_GT(bytes_of(linet_parts(needs), "captured graphs of a step"), 0);
+  needs.ranks = 4;
+  EXPECT_EQ(bytes_of(linet_parts(needs), kSent), gradients + statistics);
+  EXPECT_EQ(bytes_of(linet_parts(needs), "captured graphs of a step"), -1);
+  needs.options.sync_norm = true;
+  EXPECT_EQ(bytes_of(linet_parts(needs), kSent), gradients);
 }
 
 TEST(LinetMemory, GrowsWithTheBatchAndTheLossThatBalancesStreams) {

@@ -205,6 +205,25 @@ TEST_F(MemoryPlanCuda, HoldsForAPopulation) {
                        job_parts(needs_for(options, trainer.setup()), needs_of(options)));
 }
 
+// Batches are large beside the networks: those that are made ahead count.
+TEST_F(MemoryPlanCuda, HoldsForDataInHostMemory) {
+  MemoryMeter meter;
+  PopulationConfig options = population();
+  options.lanes = 16;
+  options.batch = 2048;
+  options.validation_batch = 4096;
+  options.source.synthetic_train = 20480;
+  options.resident.validation = 4096;
+  options.resident.residency = data::WantedResidency::kHost;
+  const auto dataset = data_for(options);
+  meter.note("data");
+  testing::OneShard trainer(options, setup_for(options, dataset));
+  meter.note("networks, optimiser, batches, last good states");
+  for (int epoch = 0; epoch < 2; ++epoch) trainer.train_epoch();
+  meter.expect_planned("population, data in host memory",
+                       job_parts(needs_for(options, trainer.setup()), needs_of(options)));
+}
+
 // Every blueprint has its turn in every slot of one lane; then the heaviest stands in every slot of all
 // lanes.
 TEST_F(MemoryPlanCuda, HoldsForAPopulationThatGrows) {

@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "espalier/data/ring.h"
 #include "espalier/jobs/ppo.h"
 #include "tests/grow/grown.h"
 #include "tests/support/peak_memory.h"
@@ -217,6 +218,7 @@ TEST(PopulationMemoryPlan, CountsTheBatchThatIsScored) {
   EXPECT_EQ(bytes_with(0, 0), bytes_with(512, 0)) << "not known: the largest";
 }
 
+// On the CPU, where batches are made in the step.
 TEST(PopulationMemoryPlan, PutsDataWhereItStays) {
   const PopulationConfig options = small_options(2);
   PopulationNeeds needs = needs_for(options, small_setup(options));
@@ -225,6 +227,135 @@ TEST(PopulationMemoryPlan, PutsDataWhereItStays) {
   const MemoryPlan plan = population_parts(needs);
   EXPECT_EQ(plan.total_bytes(), on_device - needs.data.bytes);
   EXPECT_EQ(plan.bytes_in(MemoryPlace::kHost), needs.data.bytes);
+}
+
+// As BatchDelivery has them.
+int64_t bytes_made_ahead(int64_t lanes, int64_t batch, at::ScalarType type) {
+  const data::BatchRing::Lease one =
+      data::BatchRing({.lanes = lanes, .batch = batch, .image_sizes = {{3, 32, 32}}, .type = type})
+          .acquire(current_stream(at::kCPU));
+  Storages storages;
+  for (const at::Tensor& tensor : {one.buffers().fields.front(), one.buffers().labels, one.buffers().mask})
+    storages.add(tensor);
+  return 3 * storages.bytes();
+}
+
+TEST(PopulationMemoryPlan, CountsBatchesThatAreMadeAheadOfDataInHostMemory) {
+  PopulationNeeds needs{.host = grow::hosts().at("cifar_baseline").cnn, .device = at::Device(at::kCUDA, 0)};
+  needs.options.lanes = 5;
+  needs.options.batch = 7;
+  needs.options.validation_batch = 11;
+  needs.options.precision = Precision::kBf16;
+  needs.data = {.bytes = 1000, .num_validation = 400};
+  const int64_t of_training = bytes_made_ahead(5, 7, at::kBFloat16),
+                of_validation = bytes_made_ahead(1, 11, at::kBFloat16);
+  const auto bytes = [&] { return job_parts(needs, needs_of(needs.options)).total_bytes(); };
+  const int64_t near = bytes();
+  needs.data.residency = data::Residency::kHost;
+  EXPECT_EQ(bytes(), near - 1000 + of_training + of_validation);
+  const MemoryPlan plan = population_parts(needs);
+  EXPECT_EQ(bytes_of(plan, "batches of training that are made ahead"), of_training);
+  EXPECT_EQ(bytes_of(plan, "batches of validation that are made ahead"), of_validation);
+  needs.options.controller = "random";
+  needs.data.residency = data::Residency::kDevice;
+  const int64_t grown = bytes();
+  needs.data.residency = data::Residency::kHost;
+  EXPECT_EQ(bytes(), grown - 1000 + of_training + of_validation) << "whatever grows";
+}
+
+// One network over ranks: gradients are sent in flat copies, and a step that waits for others is no graph.
+TEST(PopulationMemoryPlan, CountsWhatRanksSendEachOther) {
+  constexpr const char* kSent = "gradients on their way to other ranks";
+  PopulationConfig options = small_options(1);
+  const ShardSetup setup = small_setup(options);
+  testing::OneShard trainer(options, small_setup(options));
+  int64_t gradients = 0, statistics = 0;
+  for (const lanes::NamedParameter& named : trainer.population().host().parameters())
+    gradients += static_cast<int64_t>(named.parameter->value().nbytes());
+  for (const grow::Host::Buffer& buffer : trainer.population().host().buffers())
+    statistics += static_cast<int64_t>(buffer.tensor.nbytes());
+  PopulationNeeds needs = needs_for(options, setup);
+  needs.device = at::Device(at::kCUDA, 0);
+  EXPECT_EQ(bytes_of(population_parts(needs), kSent), 0) << "one process";
+  EXPECT_GT(bytes_of(population_parts(needs), "captured graphs of a step"), 0);
+  needs.ranks = 2;
+  EXPECT_EQ(bytes_of(population_parts(needs), kSent), gradients + statistics);
+  EXPECT_EQ(bytes_of(population_parts(needs), "captured graphs of a step"), 0);
+  needs.options.sync_norm = true;
+  EXPECT_EQ(bytes_of(population_parts(needs), kSent), gradients);
+}
+
+// The small host, as a program would bring it.
+PopulationNeeds needs_for_own_host(const PopulationConfig& options) {
+  PopulationNeeds needs = needs_for(options, small_setup(options));
+  set_host(needs, needs.host->frame(), grow::cnn_host(testing::small_host(options)));
+  return needs;
+}
+
+TEST(PopulationMemoryPlan, CountsTheWeightsOfAProgramsOwnHost) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    PopulationConfig options = small_options(3);
+    options.precision = precision;
+    PopulationNeeds known = needs_for(options, small_setup(options)), own = needs_for_own_host(options);
+    ASSERT_FALSE(own.host);
+    known.growth.emplace();
+    own.growth.emplace();
+    const MemoryPlan want = population_parts(known), plan = population_parts(own);
+    for (const MemoryPart& part : want.parts)
+      if (part.what != "activations of a step") {
+        EXPECT_EQ(bytes_of(plan, part.what), part.bytes) << part.what;
+      }
+  }
+}
+
+TEST(PopulationMemoryPlan, SaysThatItDoesNotKnowWhatAProgramsOwnHostKeeps) {
+  PopulationNeeds needs = needs_for_own_host(small_options(3));
+  const MemoryPlan silent = population_parts(needs);
+  ASSERT_EQ(silent.unknown.size(), 1u);
+  EXPECT_EQ(silent.unknown.front(), "what layers of the program's own host keep in a step");
+  EXPECT_EQ(job_parts(needs, needs_of(needs.options)).unknown, silent.unknown);
+  EXPECT_EQ(bytes_of(silent, "activations of a step"), 0);
+  EXPECT_TRUE(population_parts(needs_for(small_options(3), small_setup(small_options(3)))).unknown.empty());
+
+  needs.own_host->held = [](const grow::HostFrame& frame, at::Device) {
+    return 50.0 * static_cast<double>(frame.height * frame.width);
+  };
+  const MemoryPlan told = population_parts(needs);
+  EXPECT_TRUE(told.unknown.empty());
+  const double kept = 50.0 * 8 * 8 * 3 * 10 * 4;  // of 8 x 8 images, 3 lanes, 10 samples, in fp32
+  EXPECT_GT(static_cast<double>(bytes_of(told, "activations of a step")), kept);
+  EXPECT_LT(static_cast<double>(bytes_of(told, "activations of a step")), 2 * kept);
+}
+
+// By its name it brings what it says of itself.
+TEST(PopulationMemoryPlan, AsksARegisteredHostWhatItKeeps) {
+  const PopulationConfig small = small_options(2);
+  grow::hosts().add({.name = "told",
+                     .make = grow::cnn_host(testing::small_host(small)),
+                     .held = [](const grow::HostFrame&, at::Device) { return 1000.0; }});
+  grow::hosts().add({.name = "untold", .make = grow::cnn_host(testing::small_host(small))});
+  PopulationNeeds needs = needs_for(small, small_setup(small));
+  const grow::HostFrame frame = needs.host->frame();
+  needs.options.host = "told";
+  set_host(needs, frame);
+  EXPECT_TRUE(population_parts(needs).unknown.empty());
+  needs.options.host = "untold";
+  set_host(needs, frame);
+  ASSERT_EQ(population_parts(needs).unknown.size(), 1u);
+  EXPECT_EQ(population_parts(needs).unknown.front(), "what layers of host 'untold' keep in a step");
+  needs.options.host = "cifar_baseline";
+  set_host(needs, grow::hosts().at("cifar_baseline").cnn->frame());
+  EXPECT_TRUE(needs.host && !needs.own_host);
+}
+
+// Before a job starts.
+TEST(PopulationMemoryPlan, OfAJobSaysThatItDoesNotKnowItsHost) {
+  const PopulationConfig options = small_options(2);
+  ShardSetup setup = small_setup(options);
+  const auto unknown = [&] { return check_devices(options, std::span(&setup, 1), {}).front().plan.unknown; };
+  EXPECT_TRUE(unknown().empty());
+  setup.shape.reset();
+  EXPECT_EQ(unknown().size(), 1u);
 }
 
 TEST(PopulationMemoryPlan, FindsWhatFitsWhileOneMoreDoesNot) {

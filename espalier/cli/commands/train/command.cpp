@@ -48,9 +48,11 @@ jobs::PopulationEvents events_of(TrainScreen& screen, const train::PopulationCon
                                                            : fmt::format("on {}", fmt::join(names, ", ")));
     for (const auto& [data, plan] : starts)
       if (plan.budget_bytes > 0)
-        fmt::print("memory of {}: {} planned of {}; CUDA itself took {} when it started\n",
-                   data->device.str(), format_byte_size(plan.total_bytes()),
-                   format_byte_size(plan.budget_bytes), format_byte_size(plan.context_bytes));
+        fmt::print(
+            "memory of {}: {} planned of {}; CUDA itself took {} when it started{}\n", data->device.str(),
+            format_byte_size(plan.total_bytes()), format_byte_size(plan.budget_bytes),
+            format_byte_size(plan.context_bytes),
+            plan.unknown.empty() ? "" : fmt::format("; not counted: {}", fmt::join(plan.unknown, ", ")));
     if (dataset.format == MemoryFormat::kContiguous)
       fmt::print("memory format contiguous, for comparison: a step is timed after the first epoch\n");
     fmt::print("results: {}\n", run.string());

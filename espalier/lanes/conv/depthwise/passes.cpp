@@ -5,18 +5,18 @@
 
 #include "espalier/lanes/conv/depthwise/kernel.h"
 #include "espalier/lanes/launch.h"
+#include "espalier/lanes/most_lanes.h"
 
 namespace espalier::lanes {
 
 bool takes_depthwise_cuda(const at::Tensor& x, const at::Tensor& weight, const ConvGeometry& geometry) {
-  constexpr int64_t kMostLanes = 65535;  // a grid's limit
   const int64_t channels = x.size(2);
   // With padding the output may be the larger one, by up to two pixels a side.
   const int64_t pixels = x.size(1) * (x.size(3) + 2) * (x.size(4) + 2);
   return x.is_cuda() && has_kernel_type(x) && channels > 1 && channels <= kMostDepthwiseChannels &&
          geometry.groups == channels && weight.size(1) == channels && weight.size(3) == 3 &&
-         weight.size(4) == 3 && geometry.stride == 1 && geometry.padding <= 2 && x.size(0) <= kMostLanes &&
-         pixels * channels < int64_t{1} << 31;
+         weight.size(4) == 3 && geometry.stride == 1 && geometry.padding <= 2 &&
+         x.size(0) <= kMostLanesOnCuda && pixels * channels < int64_t{1} << 31;
 }
 
 void depthwise_by_cuda(ConvPass pass, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out,

@@ -88,7 +88,7 @@ function meanOf(values) {
 // ---- what the controller chose
 
 function choices(run) {
-  const chooser = run.job === "ppo" && (run.config || {}).controller !== "random" ? "policy" : "controller";
+  const chooser = run.job === "ppo" && ((run.config || {}).controller || "ppo") === "ppo" ? "policy" : "controller";
   const byStep = run.details.length && run.details[run.details.length - 1].round === 0 ? run.details[run.details.length - 1].choices : null;
   const counted = run.choices || byStep;
   if (!counted) return null;
