@@ -18,6 +18,7 @@
 #include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/list.h"
 #include "espalier/jobs/export.h"
+#include "espalier/grow/export/python.h"
 #include "espalier/jobs/facts/dataset.h"
 #include "espalier/jobs/facts/network.h"
 #include "espalier/jobs/facts/precision_name.h"
@@ -77,6 +78,16 @@ void check_keep(const EvaluateConfig& options) {
 }
 
 // What a rank sends of a network: its seeds and tensors; rank 0 knows the rest.
+// Before anything is played: whatever --keep will keep can be written.
+void check_exportable(const EvaluateConfig& options, const train::ShardSetup& shard) {
+  if (options.keep.empty()) return;
+  const bool grows = needs_of(options, train::space_of(shard)).growth.has_value();
+  const grow::NetworkDescription bare = described_network(options.population, *shard.dataset, "");
+  const auto planted = grows ? shard.blueprints.names() : std::vector<std::string>();
+  if (const auto fault = grow::fault_in_python(bare, planted, shard.blueprints))
+    fail_usage("--keep {}: {}; leave --keep out", options.keep, *fault);
+}
+
 template <class Stream>
 void visit_network(Stream& stream, grow::GrownNetwork& network) {
   stream.each(network.description.seeds, [&](grow::SeedDescription& seed) {
@@ -133,10 +144,10 @@ class Keeper {
       if (is_validated_)
         origin.validation_accuracy = last.lanes[static_cast<size_t>(lane)].validated.accuracy;
       origin.test_accuracy = tested[static_cast<size_t>(lane)].accuracy;
-      export_network(
-          network,
-          folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, lane),
-          environments_.population(0).blueprints());
+      export_network(network,
+                     folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, file_label(name),
+                                           episode + 1, lane),
+                     environments_.population(0).blueprints());
     }
   }
 
@@ -353,6 +364,7 @@ std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vecto
 }
 
 void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
+  check_exportable(options, shards.front());
               const EvaluateEvents& events, ComparisonState& state, ranks::World& world) {
   check_controllers(options);
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
@@ -426,6 +438,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   if (world.leads() && !run.has_begun_before()) check_keep(options);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
+  check_exportable(options, shards.front());
   train::check_devices(train::of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
