@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,8 +18,8 @@
 #include "espalier/core/files/mapped.h"
 #include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/list.h"
-#include "espalier/jobs/export.h"
 #include "espalier/grow/export/python.h"
+#include "espalier/jobs/export.h"
 #include "espalier/jobs/facts/dataset.h"
 #include "espalier/jobs/facts/network.h"
 #include "espalier/jobs/facts/precision_name.h"
@@ -77,7 +78,6 @@ void check_keep(const EvaluateConfig& options) {
     fail_usage("--keep {}: exists and is no empty folder; give another name", keep);
 }
 
-// What a rank sends of a network: its seeds and tensors; rank 0 knows the rest.
 // Before anything is played: whatever --keep will keep can be written.
 void check_exportable(const EvaluateConfig& options, const train::ShardSetup& shard) {
   if (options.keep.empty()) return;
@@ -88,6 +88,7 @@ void check_exportable(const EvaluateConfig& options, const train::ShardSetup& sh
     fail_usage("--keep {}: {}; leave --keep out", options.keep, *fault);
 }
 
+// What a rank sends of a network: its seeds and tensors; rank 0 knows the rest.
 template <class Stream>
 void visit_network(Stream& stream, grow::GrownNetwork& network) {
   stream.each(network.description.seeds, [&](grow::SeedDescription& seed) {
@@ -115,16 +116,13 @@ void visit_network(Stream& stream, grow::GrownNetwork& network) {
   });
 }
 
-// Keeps the best network of an episode, by validation, or all; lanes that were lost are left out. Rank 0 has
-// the folder, wherever the network is.
+// Keeps the best network of an episode, by validation, or all; lanes that were given up are left out, one
+// that was rolled back stands at its last good state. Rank 0 has the folder, wherever the network is.
 class Keeper {
  public:
   Keeper(const EvaluateConfig& options, train::PopulationTrainer& environments,
          const data::ResidentDataset& dataset)
-      : folder_(options.keep),
-        lanes_(options.keep_lanes),
-        is_validated_(dataset.validation.num_samples() > 0),
-        environments_(environments) {
+      : folder_(options.keep), lanes_(options.keep_lanes), environments_(environments) {
     if (folder_.empty()) return;
     if (environments.world().leads()) run::make_folder(folder_);
     described_ = described_network(options.population, dataset, "espalier evaluate");
@@ -141,8 +139,8 @@ class Keeper {
       origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
       origin.lane = lane;
       origin.epoch = last.epoch;
-      if (is_validated_)
-        origin.validation_accuracy = last.lanes[static_cast<size_t>(lane)].validated.accuracy;
+      const double accuracy = last.lanes[static_cast<size_t>(lane)].good_accuracy;
+      if (!std::isnan(accuracy)) origin.validation_accuracy = accuracy;
       origin.test_accuracy = tested[static_cast<size_t>(lane)].accuracy;
       export_network(network,
                      folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, file_label(name),
@@ -152,13 +150,14 @@ class Keeper {
   }
 
  private:
-  // The lanes that rank 0 chooses, which sees all of them.
+  // The lanes that rank 0 chooses, which sees all of them. A network that was not scored is the best only
+  // where none was.
   std::vector<int64_t> chosen_in(const train::EpochRecord& last) const {
     std::vector<int64_t> chosen;
     double best = 0;
     for (const train::LaneRecord& lane : last.lanes) {
-      if (lane.outcome != LaneOutcome::kTrained) continue;
-      const double accuracy = lane.validated.accuracy;
+      if (lane.outcome == LaneOutcome::kRetired) continue;
+      const double accuracy = std::isnan(lane.good_accuracy) ? -1 : lane.good_accuracy;
       if (lanes_ == KeptLanes::kBest && !chosen.empty()) {
         if (!(accuracy > best)) continue;
         chosen.clear();
@@ -195,7 +194,6 @@ class Keeper {
 
   std::filesystem::path folder_;
   KeptLanes lanes_;
-  bool is_validated_;
   train::PopulationTrainer& environments_;
   grow::NetworkDescription described_;
 };
@@ -364,9 +362,9 @@ std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vecto
 }
 
 void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
-  check_exportable(options, shards.front());
               const EvaluateEvents& events, ComparisonState& state, ranks::World& world) {
   check_controllers(options);
+  check_exportable(options, shards.front());
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   train::PopulationTrainer environments(options.population, std::move(shards),
                                         train::policy_device_of(options), train::OnFailure::kRollBack,
@@ -438,9 +436,9 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   if (world.leads() && !run.has_begun_before()) check_keep(options);  // the others may not see it
   const JobScope scope(options.population, train::torch_devices_of(options));
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
-  check_exportable(options, shards.front());
   train::check_devices(train::of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
+  check_exportable(options, shards.front());
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
   if (!options.keep.empty() && options.keep_lanes == KeptLanes::kBest && options.population.lanes > 1 &&

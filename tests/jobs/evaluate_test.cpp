@@ -276,6 +276,41 @@ TEST(Evaluate, KeepsAndRecordsUnderNamesThatFilesCanHave) {
   EXPECT_ERROR(recorded_in("static:" + (folder / "run"), "--controllers"), UsageError, "0 policies");
 }
 
+// Any loss that rises is a collapse: the only network goes back in the last step of an episode.
+TEST(Evaluate, KeepsANetworkThatWentBackInItsLastStep) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"none", "random"};
+  job.evaluate.episodes = 4;
+  job.evaluate.keep = folder / "kept";
+  PopulationConfig& population = job.evaluate.population;
+  population.lanes = 1;
+  population.epochs = 12;
+  population.learning_rate = 1;
+  population.governor = {.ratio = 1, .spread = 0};
+  std::map<std::string, double> gone_back;  // accuracy of the state it went back to, by origin
+  EvaluateEvents events;
+  events.episode_done = [&](const EvaluatedEpisode& done) {
+    const LaneRecord& lane = done.record.last.lanes[0];
+    ASSERT_NE(lane.outcome, LaneOutcome::kRetired);
+    if (lane.outcome != LaneOutcome::kRolledBack) return;
+    EXPECT_NE(lane.good_accuracy, lane.validated.accuracy);
+    gone_back["evaluate, " + done.controller + ", episode " + std::to_string(done.episode)] =
+        lane.good_accuracy;
+  };
+  const EvaluateResult result = run_evaluate_job(job, events);
+  ASSERT_FALSE(gone_back.empty()) << "this would show little";
+  const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
+  EXPECT_EQ(kept.size(), 8u) << "one of every episode";
+  for (const grow::GrownNetwork& network : kept) {
+    const auto found = gone_back.find(network.description.origin.run);
+    if (found == gone_back.end()) continue;
+    EXPECT_EQ(network.description.origin.validation_accuracy,
+              std::isnan(found->second) ? std::nullopt : std::optional(found->second))
+        << found->first;
+  }
+}
+
 TEST(Evaluate, ClaimsNoValidationOfNetworksThatHadNone) {
   const support::TemporaryFolder folder;
   EvaluateJob job = small_evaluate_job(folder, "cpu");

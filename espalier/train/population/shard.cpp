@@ -325,13 +325,18 @@ void Shard::handle_failures(EpochRecord& record) {
     Lane& lane_state = lanes_[i];
     const auto here = static_cast<int64_t>(i);
     if (!lane_state.is_retired && lane.verdict == Verdict::kSound) {
-      if (record.num_scored > 0) lane_state.accuracies.push_back(lane.validated.accuracy);
+      if (record.num_scored > 0) {
+        lane_state.accuracies.push_back(lane.validated.accuracy);
+        lane_state.good_accuracy = lane.validated.accuracy;
+      }
       good.push_back(here);
     } else if (!lane_state.is_retired && rolls_back) {
       roll_back(here, lane);
     } else if (!lane_state.is_retired) {
       retire(here, lane);
     }
+    if (lane.lost_felt_seed) lane_state.good_accuracy = std::numeric_limits<double>::quiet_NaN();
+    lane.good_accuracy = lane_state.good_accuracy;
     lane.rate_factor = lane_state.rate_factor;
     lane.num_rollbacks = lane_state.num_rollbacks;
   }
@@ -437,6 +442,10 @@ void Shard::visit_lanes(run::StateArchive& archive) {
     Lane& lane_state = lanes_[i];
     archive.part(archive.lane_name(static_cast<int64_t>(i)), [&] {
       archive.value("accuracies", lane_state.accuracies);
+      if (!archive.is_loading() || archive.has_value("good_accuracy"))
+        archive.value("good_accuracy", lane_state.good_accuracy);
+      else  // of an older program, which did not tell
+        lane_state.good_accuracy = lane_state.accuracies.empty() ? kNone : lane_state.accuracies.back();
       std::vector<double> before;
       for (const std::optional<double>& accuracy : lane_state.accuracy_before)
         before.push_back(accuracy.value_or(kNone));

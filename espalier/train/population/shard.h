@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -138,7 +139,9 @@ class Shard {
 
  private:
   struct Lane {
-    std::vector<double> accuracies;                      // on validation, where it was measured and counted
+    std::vector<double> accuracies;  // on validation, where it was measured and counted
+    // LaneRecord::good_accuracy, after every epoch.
+    double good_accuracy = std::numeric_limits<double>::quiet_NaN();
     std::vector<std::optional<double>> accuracy_before;  // [S] of validation, when TRAINING began
     double rate_factor = 1;
     int64_t num_halvings = 0;
