@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,16 @@ class Latest(Case):
             self.assertIn("epoch 1/1", self.run_well(*again))
             self.assertEqual(self.config(f"again{number}")["from"], first)
             self.run_well(*POPULATION, "--epochs", "1", "--run-dir", first, "--restart", "fresh")
+
+    def test_goes_on_with_more_epochs_and_the_report_shows_how_many(self):
+        self.run_well(*HOST, "--epochs", "1")
+        self.run_well("train", "host", "--resume", "latest", "--no-tui", "--epochs", "2", "--allow-change", "epochs")
+        self.assertEqual(self.config("runs/latest")["epochs"], 2)
+        self.assertIn("this run is finished", self.run_well("train", "host", "--resume", "latest", "--no-tui"))
+        self.run_well("report", "runs/latest")
+        with open(self.path("runs/latest/report.html")) as file:
+            [page] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', file.read(), re.DOTALL)
+        self.assertEqual(json.loads(page)["config"]["epochs"], 2)
 
     def config(self, run):
         with open(self.path(run, "config.json")) as file:

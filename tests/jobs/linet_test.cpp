@@ -149,6 +149,7 @@ TEST(LinetJob, TrainsByOurOwnRulesAsItDidBeforeThereWereOthers) {
   };
   const double recorded_loss = 2.4939903616905212;
   expect_near(epoch["train_loss"], recorded_loss);
+  expect_near(epoch["validation_loss"], 2.1143736839294434);
   expect_near(epoch["balance"], 0.06881235539913177);
   expect_near(epoch["gradient_norm"], 2.8958782155858267);
   expect_near(epoch["streams"]["rgb"]["train_loss"], 2.638428323919123);
