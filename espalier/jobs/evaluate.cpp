@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,6 +18,7 @@
 #include "espalier/core/files/mapped.h"
 #include "espalier/core/text/json_fields.h"
 #include "espalier/core/text/list.h"
+#include "espalier/grow/export/python.h"
 #include "espalier/jobs/export.h"
 #include "espalier/jobs/facts/dataset.h"
 #include "espalier/jobs/facts/network.h"
@@ -75,6 +77,16 @@ void check_keep(const EvaluateConfig& options) {
     fail_usage("--keep {}: exists and is no empty folder; give another name", keep);
 }
 
+// Before anything is played: whatever --keep will keep can be written.
+void check_exportable(const EvaluateConfig& options, const train::ShardSetup& shard) {
+  if (options.keep.empty()) return;
+  const bool grows = needs_of(options, train::space_of(shard)).growth.has_value();
+  const grow::NetworkDescription bare = described_network(options.population, *shard.dataset, "");
+  const auto planted = grows ? shard.blueprints.names() : std::vector<std::string>();
+  if (const auto fault = grow::fault_in_python(bare, planted, shard.blueprints))
+    fail_usage("--keep {}: {}; leave --keep out", options.keep, *fault);
+}
+
 // What a rank sends of a network: its seeds and tensors; rank 0 knows the rest.
 template <class Stream>
 void visit_network(Stream& stream, grow::GrownNetwork& network) {
@@ -103,16 +115,13 @@ void visit_network(Stream& stream, grow::GrownNetwork& network) {
   });
 }
 
-// Keeps the best network of an episode, by validation, or all; lanes that were lost are left out. Rank 0 has
-// the folder, wherever the network is.
+// Keeps the best network of an episode, by validation, or all; lanes that were given up are left out, one
+// that was rolled back stands at its last good state. Rank 0 has the folder, wherever the network is.
 class Keeper {
  public:
   Keeper(const EvaluateConfig& options, train::PopulationTrainer& environments,
          const data::ResidentDataset& dataset)
-      : folder_(options.keep),
-        lanes_(options.keep_lanes),
-        is_validated_(dataset.validation.num_samples() > 0),
-        environments_(environments) {
+      : folder_(options.keep), lanes_(options.keep_lanes), environments_(environments) {
     if (folder_.empty()) return;
     if (environments.world().leads()) run::make_folder(folder_);
     described_ = described_network(options.population, dataset, "espalier evaluate");
@@ -129,24 +138,25 @@ class Keeper {
       origin.run = fmt::format("evaluate, {}, episode {}", name, episode + 1);
       origin.lane = lane;
       origin.epoch = last.epoch;
-      if (is_validated_)
-        origin.validation_accuracy = last.lanes[static_cast<size_t>(lane)].validated.accuracy;
+      const double accuracy = last.lanes[static_cast<size_t>(lane)].good_accuracy;
+      if (!std::isnan(accuracy)) origin.validation_accuracy = accuracy;
       origin.test_accuracy = tested[static_cast<size_t>(lane)].accuracy;
-      export_network(
-          network,
-          folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, label_of(name), episode + 1, lane),
-          environments_.population(0).blueprints());
+      export_network(network,
+                     folder_ / fmt::format("c{}_{}_episode{}_lane{}", controller + 1, file_label(name),
+                                           episode + 1, lane),
+                     environments_.population(0).blueprints());
     }
   }
 
  private:
-  // The lanes that rank 0 chooses, which sees all of them.
+  // The lanes that rank 0 chooses, which sees all of them. A network that was not scored is the best only
+  // where none was.
   std::vector<int64_t> chosen_in(const train::EpochRecord& last) const {
     std::vector<int64_t> chosen;
     double best = 0;
     for (const train::LaneRecord& lane : last.lanes) {
-      if (lane.outcome != LaneOutcome::kTrained) continue;
-      const double accuracy = lane.validated.accuracy;
+      if (lane.outcome == LaneOutcome::kRetired) continue;
+      const double accuracy = std::isnan(lane.good_accuracy) ? -1 : lane.good_accuracy;
       if (lanes_ == KeptLanes::kBest && !chosen.empty()) {
         if (!(accuracy > best)) continue;
         chosen.clear();
@@ -183,7 +193,6 @@ class Keeper {
 
   std::filesystem::path folder_;
   KeptLanes lanes_;
-  bool is_validated_;
   train::PopulationTrainer& environments_;
   grow::NetworkDescription described_;
 };
@@ -355,6 +364,7 @@ std::vector<ControllerScores> evaluate(const EvaluateConfig& options, std::vecto
 void evaluate(const EvaluateConfig& options, std::vector<train::ShardSetup> shards,
               const EvaluateEvents& events, ComparisonState& state, ranks::World& world) {
   check_controllers(options);
+  check_exportable(options, shards.front());
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   train::PopulationTrainer environments(options.population, std::move(shards),
                                         train::policy_device_of(options), train::OnFailure::kRollBack,
@@ -428,6 +438,7 @@ EvaluateResult run_evaluate_job(const EvaluateJob& job, const EvaluateEvents& to
   std::vector<train::ShardSetup> shards = shards_of(options, events.progress);
   train::check_devices(train::options_of_rank(options.population, world), shards,
                        needs_of(options, train::space_of(shards.front())));
+  check_exportable(options, shards.front());
   const std::shared_ptr<const data::ResidentDataset> dataset = shards.front().dataset;
   for (const std::string& controller : options.controllers) check_can_decide(*dataset, controller);
   if (!options.keep.empty() && options.keep_lanes == KeptLanes::kBest && options.population.lanes > 1 &&

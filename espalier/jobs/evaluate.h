@@ -19,7 +19,7 @@
 
 namespace espalier::jobs {
 
-// Which networks of an episode --keep keeps: the best, by validation, or all that were not lost.
+// Which networks of an episode --keep keeps: the best, by validation, or all that were not given up.
 enum class KeptLanes : uint8_t { kBest, kAll };
 
 struct EvaluateConfig : train::EnvironmentConfig {

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "espalier/core/error.h"
 #include "espalier/core/machine/device_memory.h"
 #include "espalier/data/cache.h"
+#include "espalier/jobs/best_linet.h"
 #include "espalier/jobs/facts/batch_picture.h"
 #include "espalier/jobs/facts/dataset.h"
 #include "espalier/jobs/scope.h"
@@ -106,9 +108,13 @@ ordered_json line_of(const LinetResult& result) {
   return line;
 }
 
-// What turns an image into the network's input, and its output into a name: lists in JSON, by streams.
-Metadata data_metadata(const data::ResidentDataset& dataset, train::LinetTrainer& trainer) {
+// Which network it is, and what turns an image into its input and its output into a name: lists in JSON, by
+// streams.
+Metadata metadata_of(const train::LinetConfig& options, const data::ResidentDataset& dataset,
+                     const train::LinetTrainer& trainer) {
   Metadata metadata{
+      {"architecture", options.model},
+      {"stream_names", fmt::format("{}", fmt::join(trainer.stream_names(), ","))},
       {"class_names",
        ordered_json(dataset.class_names).dump(-1, ' ', false, ordered_json::error_handler_t::replace)}};
   for (const data::ResidentField& field : dataset.train.fields) {
@@ -119,37 +125,6 @@ Metadata data_metadata(const data::ResidentDataset& dataset, train::LinetTrainer
     metadata["size." + field.spec.name] = fmt::format("{}x{}", field.spec.height, field.spec.width);
   }
   return metadata;
-}
-
-void save_best(const std::string& path, train::LinetTrainer& trainer, const data::ResidentDataset& dataset,
-               const train::LinetConfig& options, const train::LinetEpoch& epoch) {
-  linet::NamedTensors heads;
-  if (trainer.monitor())
-    for (const lanes::NamedParameter& named : trainer.monitor()->parameters())
-      heads.emplace_back(named.name, named.parameter->storage());
-  std::string names;
-  for (const std::string& name : trainer.stream_names()) names += (names.empty() ? "" : ",") + name;
-  Metadata metadata = data_metadata(dataset, trainer);
-  metadata["architecture"] = options.model;
-  metadata["epoch"] = std::to_string(epoch.epoch);
-  metadata["stream_names"] = names;
-  metadata["validation_accuracy"] = std::to_string(epoch.validated.accuracy);
-  linet::write_checkpoint(path, trainer.net(), heads, metadata);
-}
-
-// Heads and network as they were in the best epoch.
-void load_best(const std::string& path, train::LinetTrainer& trainer) {
-  const TensorFile file = read_tensors(path);
-  linet::load_checkpoint(file, trainer.net());
-  if (!trainer.monitor()) return;
-  for (const lanes::NamedParameter& named : trainer.monitor()->parameters()) {
-    const at::Tensor& kept = file.at(named.name);
-    if (kept.sizes() != named.parameter->storage().sizes())
-      fail("'{}': tensor '{}': want the shape {}, got {}", path, named.name,
-           c10::str(named.parameter->storage().sizes()), c10::str(kept.sizes()));
-    named.parameter->storage().copy_(kept);
-    named.parameter->refresh();
-  }
 }
 
 }  // namespace
@@ -178,36 +153,39 @@ LinetResult run_linet_job(const LinetJob& job, const LinetEvents& told, ranks::W
   train::LinetTrainer trainer(options, dataset, name, world);
   LinetResult result{
       .streams = trainer.stream_names(), .class_names = dataset->class_names, .run_dir = run.path()};
+  BestLinet best((run.path() / kBestLinet).string(), trainer, metadata_of(options, *dataset, trainer));
   run.begin({environment(options, *dataset, trainer, world), dataset_facts(*dataset),
              [&] { return batch_pictures(trainer.step().batch()); }, convolution_choices()},
             [&](run::StateArchive& archive) {
               trainer.visit_state(archive);
-              archive.value("best_epoch", result.best_epoch);
+              best.visit_state(archive);
             });
+  // Epochs that this run no longer has may have overwritten the file.
+  if (world.leads() && best.epoch() > 0) best.write();
   trainer.at_every_batch([&] { run.at_batch(); });
   if (events.started) events.started(*dataset, trainer, run.path());
 
-  const std::string best = (run.path() / kBestLinet).string();
+  const bool is_validated = dataset->validation.num_samples() > 0;
+  const double none = std::numeric_limits<double>::quiet_NaN();
   const auto train_epoch = [&] {
     const train::LinetEpoch done = trainer.train_epoch(events.progress);
-    if (done.is_best) {
-      if (world.leads()) save_best(best, trainer, *dataset, options, done);
-      result.best_epoch = done.epoch;
-    }
+    const double score = is_validated ? done.validated.accuracy : none;
+    if (done.is_best) best.take(done.epoch, score);
+    if (done.is_best && world.leads()) best.write();
     const double share_of_peak = trainer.step().schedule().at(done.epoch * trainer.steps_per_epoch() - 1);
     ordered_json line = line_of(done, trainer.stream_names(), options.learning_rate * share_of_peak);
-    const bool is_validated = dataset->validation.num_samples() > 0;
     if (!is_validated) clear_validation(line);
     run.write_metrics(line);
     if (!dataset->device.is_cpu()) write_convolutions(run);
     if (events.epoch_done) events.epoch_done(done);
-    run.end_epoch(is_validated ? done.validated.accuracy : std::numeric_limits<double>::quiet_NaN());
+    run.end_epoch(score);
   };
   run.guard([&] {
     while (!trainer.is_over()) train_epoch();
     run.save_last();
-    if (world.leads()) load_best(best, trainer);
+    best.put_back();
     trainer.share_network();
+    result.best_epoch = best.epoch();
     result.tested = trainer.test(events.progress);
     result.seconds = run.seconds();
     run.write_metrics(line_of(result));

@@ -101,6 +101,10 @@ Images images_for(const PredictConfig& config, const NetworkDescription& network
 }
 
 std::vector<GrownNetwork> networks_for(const PredictConfig& config) {
+  if (config.ensemble > 0 && config.lane.which != LaneChoice::Which::kBest)
+    fail_usage("--lane {} --ensemble {}: want one of the two: an ensemble is of the best {} of all lanes",
+               config.lane.which == LaneChoice::Which::kAll ? "all" : std::to_string(config.lane.lane),
+               config.ensemble, config.ensemble);
   std::vector<GrownNetwork> networks = saved_networks(config.from, config.checkpoint);
   if (config.ensemble == 0) {
     if (config.lane.which == LaneChoice::Which::kAll)

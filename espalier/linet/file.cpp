@@ -7,15 +7,6 @@
 namespace espalier::linet {
 namespace {
 
-// The stacked tensors: parameters, running statistics, the counter.
-NamedTensors stacked_tensors(Linet& net) {
-  NamedTensors all;
-  for (const lanes::NamedParameter& named : net.parameters())
-    all.emplace_back(named.name, named.parameter->storage());
-  for (const auto& [name, tensor] : net.named_buffers()) all.emplace_back(name, tensor);
-  return all;
-}
-
 NamedTensors stream_tensors(Linet& net) {
   NamedTensors all;
   for (const StreamTensor& tensor : net.stream_tensors()) all.emplace_back(tensor.name, tensor.value());
@@ -66,11 +57,17 @@ LinetShape shape_of(const TensorFile& file) {
   return shape;
 }
 
-void write_checkpoint(const std::string& path, Linet& net, const NamedTensors& more,
+NamedTensors stacked_tensors(Linet& net) {
+  NamedTensors all;
+  for (const lanes::NamedParameter& named : net.parameters())
+    all.emplace_back(named.name, named.parameter->storage());
+  for (const auto& [name, tensor] : net.named_buffers()) all.emplace_back(name, tensor);
+  return all;
+}
+
+void write_checkpoint(const std::string& path, const LinetShape& shape, const NamedTensors& tensors,
                       const Metadata& metadata) {
-  NamedTensors all = stacked_tensors(net);
-  all.insert(all.end(), more.begin(), more.end());
-  write_tensors(path, all, with_shape(net.shape(), metadata));
+  write_tensors(path, tensors, with_shape(shape, metadata));
 }
 
 void load_checkpoint(const TensorFile& file, Linet& net) {

@@ -21,8 +21,10 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 Metadata metadata_of(const LinetShape& shape);
 LinetShape shape_of(const TensorFile& file);
 
-// Stacked: "layer1.0.conv1.weight" [S,K,C,3,3], ...; more: what goes with it, metadata added to the shape's.
-void write_checkpoint(const std::string& path, Linet& net, const NamedTensors& more,
+// Stacked: "layer1.0.conv1.weight" [S,K,C,3,3], ...: parameters, running statistics, the counter. Live.
+NamedTensors stacked_tensors(Linet& net);
+// tensors: those of a network of this shape, and what goes with it; metadata is added to the shape's.
+void write_checkpoint(const std::string& path, const LinetShape& shape, const NamedTensors& tensors,
                       const Metadata& metadata);
 void load_checkpoint(const TensorFile& file, Linet& net);
 

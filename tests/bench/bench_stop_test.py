@@ -29,6 +29,11 @@ def is_running(process):
         return False
 
 
+def patience():
+    """How much slower than alone a busy machine may be."""
+    return max(1, os.getloadavg()[0] / os.cpu_count())
+
+
 class BenchStop(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -58,7 +63,7 @@ class BenchStop(unittest.TestCase):
         process.send_signal(number)
         began = time.monotonic()
         _, errors = process.communicate(timeout=60)
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 5 * patience())
         self.assertEqual(process.returncode, code, errors)
         self.assertNotIn("error:", errors)
 
@@ -78,7 +83,7 @@ class BenchStop(unittest.TestCase):
         process.kill()
         process.communicate(timeout=60)
         began = time.monotonic()
-        while is_running(peer) and time.monotonic() - began < 10:
+        while is_running(peer) and time.monotonic() - began < 10 * patience():
             time.sleep(0.02)
         self.assertFalse(is_running(peer))
 

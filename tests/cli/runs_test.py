@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -101,6 +103,34 @@ class Latest(Case):
         self.assertNotEqual(self.start(*HOST, "--data", "safetensors:none").returncode, 0)
         self.assertEqual(sorted(os.listdir(self.path("runs"))), before)
         self.assertEqual(os.path.realpath(self.path("runs/latest")), newest)
+
+    def test_is_followed_where_it_leads_when_a_job_begins_with_its_networks(self):
+        self.run_well(*POPULATION, "--epochs", "1")
+        first = os.path.join("runs", os.path.basename(os.path.realpath(self.path("runs/latest"))))
+        for number, name in enumerate(("latest", "runs/latest")):
+            again = [*POPULATION, "--epochs", "1", "--from", name, "--run-dir", f"again{number}"]
+            self.run_well(*again)
+            self.assertEqual(self.config(f"again{number}")["from"], first)
+            # `latest` is the run itself now; the same command goes on with it, also where it must begin anew.
+            self.assertIn("this run is finished", self.run_well(*again))
+            shutil.rmtree(self.path(f"again{number}/checkpoints"))
+            self.assertIn("epoch 1/1", self.run_well(*again))
+            self.assertEqual(self.config(f"again{number}")["from"], first)
+            self.run_well(*POPULATION, "--epochs", "1", "--run-dir", first, "--restart", "fresh")
+
+    def test_goes_on_with_more_epochs_and_the_report_shows_how_many(self):
+        self.run_well(*HOST, "--epochs", "1")
+        self.run_well("train", "host", "--resume", "latest", "--no-tui", "--epochs", "2", "--allow-change", "epochs")
+        self.assertEqual(self.config("runs/latest")["epochs"], 2)
+        self.assertIn("this run is finished", self.run_well("train", "host", "--resume", "latest", "--no-tui"))
+        self.run_well("report", "runs/latest")
+        with open(self.path("runs/latest/report.html")) as file:
+            [page] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', file.read(), re.DOTALL)
+        self.assertEqual(json.loads(page)["config"]["epochs"], 2)
+
+    def config(self, run):
+        with open(self.path(run, "config.json")) as file:
+            return json.load(file)
 
     def test_a_failed_start_leaves_nothing_behind(self):
         self.assertNotEqual(self.start(*HOST, "--data", "safetensors:none").returncode, 0)

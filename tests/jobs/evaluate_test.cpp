@@ -14,8 +14,11 @@
 
 #include "espalier/core/error.h"
 #include "espalier/core/machine/interrupt.h"
+#include "espalier/grow/host/registry.h"
+#include "espalier/grow/seeds/blueprint.h"
 #include "espalier/jobs/ppo.h"
 #include "espalier/jobs/saved/networks.h"
+#include "espalier/jobs/saved/recorded_controller.h"
 #include "espalier/lanes/conv/choice.h"
 #include "espalier/train/memory/plan.h"
 #include "tests/support/cuda.h"
@@ -195,6 +198,117 @@ TEST(Evaluate, KeepsAllNetworksThatWereNotLostWhereAskedTo) {
       EXPECT_TRUE(origin.validation_accuracy.has_value()) << name;
     }
   EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 4u);
+}
+
+// Before the first episode, by the flag: nothing that was played is lost.
+TEST(Evaluate, RefusesToKeepWhatCannotBeExportedBeforeItPlays) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.keep = folder / "kept";
+  EvaluateEvents events;
+  events.batch_done = [] { FAIL() << "it plays"; };
+  const auto expect_refused = [&](const std::string& name, const std::string& remedy) {
+    EXPECT_ERROR(run_evaluate_job(job, events), UsageError, "--keep " + job.evaluate.keep, name, remedy);
+    EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+    const std::vector<ShardSetup> shards = shards_of(job.evaluate, {});
+    EXPECT_ERROR(evaluate(job.evaluate, shards, events), UsageError, "--keep " + job.evaluate.keep, name);
+  };
+  grow::hosts().add({.name = "silent_host", .make = grow::hosts().at("tiny").make});
+  job.evaluate.population.host = "silent_host";
+  expect_refused("'silent_host'", "HostKind::python");
+  job.evaluate.population.host = "tiny";
+
+  struct PutsBack {
+    grow::BlueprintRegistry before = grow::blueprints();
+    ~PutsBack() { grow::blueprints() = before; }
+  } const as_it_was;
+  grow::Blueprint silent = grow::blueprints().at(grow::blueprints().index_of("norm"));
+  silent.name = "silent_seed";
+  silent.python = {};
+  grow::blueprints().add(silent);
+  job.evaluate.controllers = {"none", "random"};
+  expect_refused("'silent_seed'", "Blueprint::python");
+  // Where nothing is planted there is nothing to describe.
+  job.evaluate.controllers = {"none"};
+  run_evaluate_job(job, {});
+  EXPECT_EQ(saved_networks(job.evaluate.keep).size(), 1u);
+}
+
+TEST(Evaluate, RefusesToKeepSeedsOfTwoKindsWithOneNameInPython) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.keep = folder / "kept";
+  job.evaluate.controllers = {"random"};
+  struct PutsBack {
+    grow::BlueprintRegistry before = grow::blueprints();
+    ~PutsBack() { grow::blueprints() = before; }
+  } const as_it_was;
+  grow::Blueprint other = grow::blueprints().at(grow::blueprints().index_of("conv_light"));
+  other.name = "other";
+  other.python = [python = other.python](const grow::SeedShape& shape) {
+    grow::PythonSeed seed = python(shape);
+    seed.type.definition += "# another\n";
+    return seed;
+  };
+  grow::blueprints().add(other);
+  EXPECT_ERROR(run_evaluate_job(job, {}), UsageError, "--keep", "'ConvLight'", "rename");
+}
+
+TEST(Evaluate, KeepsAndRecordsUnderNamesThatFilesCanHave) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.keep = folder / "kept";
+  job.evaluate.controllers.clear();
+  for (const std::string name : {"my-rule", "team/ppo", "my_rule"}) {
+    controllers().add({.name = name, .make = [](const ControllerOptions& options) {
+                         return controllers().at("none").make(options);
+                       }});
+    job.evaluate.controllers.push_back(name);
+  }
+  run_evaluate_job(job, {});
+  for (const char* name : {"c1_my_rule", "c2_team_ppo", "c3_my_rule"}) {
+    const std::string stem = folder / ("kept/" + std::string(name) + "_episode1_lane");
+    EXPECT_TRUE(std::filesystem::exists(stem + "0.py") || std::filesystem::exists(stem + "1.py")) << name;
+  }
+  for (const char* name : {"1_my_rule", "2_team_ppo", "3_my_rule"})
+    EXPECT_TRUE(std::filesystem::exists(folder / ("run/recordings/" + std::string(name) + ".jsonl"))) << name;
+  // A policy's recording is known by its name: this is none.
+  EXPECT_ERROR(recorded_in("static:" + (folder / "run"), "--controllers"), UsageError, "0 policies");
+}
+
+// Any loss that rises is a collapse: the only network goes back in the last step of an episode.
+TEST(Evaluate, KeepsANetworkThatWentBackInItsLastStep) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.controllers = {"none", "random"};
+  job.evaluate.episodes = 4;
+  job.evaluate.keep = folder / "kept";
+  PopulationConfig& population = job.evaluate.population;
+  population.lanes = 1;
+  population.epochs = 12;
+  population.learning_rate = 1;
+  population.governor = {.ratio = 1, .spread = 0};
+  std::map<std::string, double> gone_back;  // accuracy of the state it went back to, by origin
+  EvaluateEvents events;
+  events.episode_done = [&](const EvaluatedEpisode& done) {
+    const LaneRecord& lane = done.record.last.lanes[0];
+    ASSERT_NE(lane.outcome, LaneOutcome::kRetired);
+    if (lane.outcome != LaneOutcome::kRolledBack) return;
+    EXPECT_NE(lane.good_accuracy, lane.validated.accuracy);
+    gone_back["evaluate, " + done.controller + ", episode " + std::to_string(done.episode)] =
+        lane.good_accuracy;
+  };
+  const EvaluateResult result = run_evaluate_job(job, events);
+  ASSERT_FALSE(gone_back.empty()) << "this would show little";
+  const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
+  EXPECT_EQ(kept.size(), 8u) << "one of every episode";
+  for (const grow::GrownNetwork& network : kept) {
+    const auto found = gone_back.find(network.description.origin.run);
+    if (found == gone_back.end()) continue;
+    EXPECT_EQ(network.description.origin.validation_accuracy,
+              std::isnan(found->second) ? std::nullopt : std::optional(found->second))
+        << found->first;
+  }
 }
 
 TEST(Evaluate, ClaimsNoValidationOfNetworksThatHadNone) {

@@ -255,6 +255,9 @@ class GrownNetworksTest(unittest.TestCase):
         self.assertIn("name that Python can import", refused("export", self.run_dir, self.folder / "7-lanes"))
         self.assertIn("neither a run nor an exported network", refused("export", empty, out))
         self.assertIn("at most", refused("predict", self.run_dir, "--ensemble", 7, *self.source))
+        for lane in (0, "all"):  # not even where the run is not there
+            self.assertIn(f"--lane {lane} --ensemble 2: want one of the two",
+                          refused("predict", self.folder / "nowhere", "--lane", lane, "--ensemble", 2, *self.source))
         small = self.folder / "small.safetensors"  # a synthetic source would tell of its drawing first
         run("data", "convert", "synthetic:shapes10", small, *TINY, "--synthetic-size", "12x12")
         self.assertIn("3 x 12 x 12", refused("predict", self.run_dir, "--data", f"safetensors:{small}"))

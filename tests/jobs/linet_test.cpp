@@ -11,6 +11,7 @@
 #include "espalier/cli/flags/jobs.h"
 #include "espalier/core/error.h"
 #include "espalier/linet/file.h"
+#include "espalier/run/files/checkpoint_folder.h"
 #include "tests/support/message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -59,6 +60,69 @@ TEST(LinetJob, WritesALineAnEpochTheTestResultAndTheBestNetwork) {
   EXPECT_TRUE(best.tensors.contains("monitor.weight"));
 }
 
+void expect_same_file(const std::string& path, const std::string& before) {
+  const TensorFile now = read_tensors(path), then = read_tensors(before);
+  EXPECT_EQ(now.metadata, then.metadata);
+  for (const auto& [name, tensor] : then.tensors) EXPECT_TRUE(at::equal(now.at(name), tensor)) << name;
+}
+
+// As an epoch leaves it that the run does not have: it was killed before the checkpoint, or goes on from an
+// older one.
+TEST(LinetJob, TestsItsBestNetworkWhateverTheFileWasOverwrittenWith) {
+  const support::TemporaryFolder folder;
+  cli::LinetFlags flags = small_job(folder / "run"), other = small_job(folder / "other");
+  flags.linet.epochs = 1;
+  const LinetResult first = run_linet_job(flags.job(), {});
+  other.linet.seed = 77;
+  run_linet_job(other.job(), {});
+  fs::copy(folder / "run/best.safetensors", folder / "first.safetensors");
+  fs::copy(folder / "other/best.safetensors", folder / "run/best.safetensors",
+           fs::copy_options::overwrite_existing);
+  const LinetResult again = run_linet_job(flags.job(), {});
+  EXPECT_EQ(again.best_epoch, 1);
+  EXPECT_EQ(again.tested.whole.loss, first.tested.whole.loss);
+  expect_same_file(folder / "run/best.safetensors", folder / "first.safetensors");
+}
+
+TEST(LinetJob, GoesOnFromAnOlderCheckpointWithTheBestNetworkOfItsEpochs) {
+  const support::TemporaryFolder folder;
+  cli::LinetFlags flags = small_job(folder / "run");
+  flags.linet.source.synthetic_train = 600;
+  flags.linet.resident.validation = 100;
+  flags.linet.epochs = 4;
+  flags.linet.learning_rate = 0.02;
+  flags.run.keep_checkpoints = 1000;
+  LinetEvents events;
+  events.epoch_done = [&](const LinetEpoch& epoch) {
+    if (epoch.epoch == 1) fs::copy(folder / "run/best.safetensors", folder / "first.safetensors");
+  };
+  run_linet_job(flags.job(), events);
+  // The first epoch is the best until then, and has a checkpoint.
+  const run::CheckpointFolder checkpoints(fs::path(flags.run.run_dir) / "checkpoints");
+  flags.run.resume = (checkpoints.path() / checkpoints.names().front()).string();
+  flags.run.run_dir.clear();
+  flags.run.allow_change = {"learning-rate"};
+  flags.linet.learning_rate = 0;  // only running statistics move
+  const LinetResult resumed = run_linet_job(flags.job(), {});
+  const TensorFile best = read_tensors(folder / "run/best.safetensors");
+  EXPECT_EQ(best.metadata.at("epoch"), std::to_string(resumed.best_epoch));
+  if (resumed.best_epoch == 1)
+    expect_same_file(folder / "run/best.safetensors", folder / "first.safetensors");
+}
+
+TEST(LinetJob, ClaimsNoValidationOfANetworkThatHadNone) {
+  const support::TemporaryFolder folder;
+  cli::LinetFlags flags = small_job(folder / "run");
+  flags.linet.epochs = 1;
+  flags.linet.resident.validation = 0;
+  run_linet_job(flags.job(), {});
+  EXPECT_FALSE(read_tensors(folder / "run/best.safetensors").metadata.contains("validation_accuracy"));
+  flags.linet.resident.validation = 10;
+  flags.run.run_dir = folder / "validated";
+  run_linet_job(flags.job(), {});
+  EXPECT_TRUE(read_tensors(folder / "validated/best.safetensors").metadata.contains("validation_accuracy"));
+}
+
 // The first epoch of a run recorded with commit 4d20d15, which knew no other rules: rounded widths (9, 18, 36
 // channels), a ramp of steps, streams blanked one by one, the balance of all layers. Machines that round fp32
 // otherwise are some 1e-6 away; from the second epoch on at this rate they part by percents.
@@ -85,6 +149,7 @@ TEST(LinetJob, TrainsByOurOwnRulesAsItDidBeforeThereWereOthers) {
   };
   const double recorded_loss = 2.4939903616905212;
   expect_near(epoch["train_loss"], recorded_loss);
+  expect_near(epoch["validation_loss"], 2.1143736839294434);
   expect_near(epoch["balance"], 0.06881235539913177);
   expect_near(epoch["gradient_norm"], 2.8958782155858267);
   expect_near(epoch["streams"]["rgb"]["train_loss"], 2.638428323919123);

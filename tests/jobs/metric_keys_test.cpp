@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 
+#include "espalier/cli/flags/jobs.h"
 #include "espalier/core/lane_outcome.h"
 #include "espalier/jobs/evaluate.h"
 #include "espalier/jobs/linet.h"
@@ -101,6 +102,14 @@ std::vector<ordered_json> lines_of_all_jobs() {
   scaled.resident.memory_format = MemoryFormat::kContiguous;
   run_population_job({.population = scaled, .run = {.run_dir = folder / "scaled"}}, {});
   add("scaled");
+  cli::HostFlags host;
+  host.population = small_population("cpu");
+  host.population.lanes = 1;
+  host.population.controller = "none";
+  host.population.epochs = 1;
+  host.run.run_dir = folder / "host";
+  run_population_job(host.job(), {});
+  add("host");
   LinetConfig linet;
   linet.device = parse_device("cpu");
   linet.source.synthetic_train = 60;

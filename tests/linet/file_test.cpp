@@ -33,7 +33,9 @@ TEST(LinetFile, GivesBackACheckpoint) {
   const std::string path = folder / "best.safetensors";
   Linet net(small_shape(1), at::kFloat, at::kFloat);
   scramble(net);
-  write_checkpoint(path, net, {{"monitor.weight", at::ones({2, 3})}}, {{"epoch", "4"}});
+  NamedTensors tensors = stacked_tensors(net);
+  tensors.emplace_back("monitor.weight", at::ones({2, 3}));
+  write_checkpoint(path, net.shape(), tensors, {{"epoch", "4"}});
   const TensorFile file = read_tensors(path);
   EXPECT_EQ(file.metadata.at("epoch"), "4");
   Linet again(shape_of(file), at::kFloat, at::kFloat);
@@ -48,7 +50,7 @@ TEST(LinetFile, ConvertsBothWaysBetweenStackedAndPerStream) {
   scramble(net);
   write_stream_weights(folder / "a.safetensors", net, {});
   load_stream_weights(read_tensors(folder / "a.safetensors"), per_stream);
-  write_checkpoint(folder / "b.safetensors", per_stream, {}, {});
+  write_checkpoint(folder / "b.safetensors", per_stream.shape(), stacked_tensors(per_stream), {});
   load_checkpoint(read_tensors(folder / "b.safetensors"), stacked);
   expect_equal(net, stacked);
 }

@@ -109,7 +109,7 @@ class LearnGpu(unittest.TestCase):
             half = json.loads((results / f"seed{seed}" / "transfer1" / "config.json").read_text())
             self.assertEqual(half["classes"], "0-4")
         self.assertRegex(table, r"(?m)^Seed 1: cpu \(fp32\), commit \w+, [\d.]+ minutes\.$")
-        self.assertRegex(table, r"(?m)^\| ppo \| mean of 2 \| [\d.]+ \|")
+        self.assertRegex(table, r"(?m)^\| ppo \| mean of 2 \| [\d.]+ \+- [\d.]+ \| -?[\d.]+ \+- [\d.]+ \|")
 
         before = {path: path.stat().st_mtime_ns for path in results.rglob("metrics.jsonl")}
         self.assertIn("seed 0 is done", self.call_well())
@@ -141,6 +141,13 @@ class LearnGpu(unittest.TestCase):
             self.assertLessEqual(sum(part.minutes for part in parts), 25, name)
             self.assertLessEqual(script.FORMS[name].minutes, 9, name)
 
+    def test_stability_says_how_long_it_still_takes_where_that_is_known(self):
+        self.stand_in()
+        said = self.call_well("--stability", "--form", "gpu", "--data", "cifar10:/nowhere", "--minutes", "0.02")
+        # Ten populations of 10 + 15 s, ten of 10 + 25 s.
+        self.assertIn("seed 0 is not done yet (about 10 minutes of an H200", said)
+        self.assertIn("seed 1 is not done yet: run the same", self.call_well("--stability", "--seed", "1", "--minutes", "0.02"))
+
     def test_a_file_of_16_mib_is_named(self):
         self.stand_in()
         self.call_well("--minutes", "0.1")
@@ -159,6 +166,8 @@ class LearnGpu(unittest.TestCase):
                 self.assertEqual((config["seed"], config["plan"], config["clip"]), (3, "split", 1), f"{name}, {part.name}")
         wide = script.parts_of(script.FORMS["gpu-short"], 0, self.folder, self.program)[2].command
         self.assertEqual(wide[wide.index("--host") + 1], "cifar_wide")
+        elsewhere = script.parts_of(script.FORMS["gpu"], 0, self.folder, self.program)[2].command
+        self.assertEqual(elsewhere[elsewhere.index("--host") + 1], "tiny_wide")
         longer = script.parts_of(script.FORMS["gpu"], 0, self.folder, self.program)[-1].command
         self.assertEqual(longer[longer.index("--episode-length") + 1], "60")
         self.assertEqual(longer[longer.index("--episodes") + 1], "4")
@@ -181,6 +190,65 @@ class LearnGpu(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("one,two/results: has a comma", done.stderr)
         self.assertEqual(list(self.folder.iterdir()), [])
+
+
+class OverSeeds(unittest.TestCase):
+    """The bar is about means over seeds: ppo over none, and over heuristic."""
+
+    # What three seeds came to, as shares.
+    NONE = [0.50, 0.52, 0.54]
+    PPO_OVER_NONE = [0.10, 0.12, 0.14]
+    HEURISTIC_OVER_PPO = [-0.01, -0.03, -0.05]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.script = loaded_script()
+        for seed in range(3):
+            self.write_seed(seed)
+
+    def write_seed(self, seed):
+        none, gain = self.NONE[seed], self.PPO_OVER_NONE[seed]
+        accuracies = {"none": none, "random": none, "heuristic": none + gain + self.HEURISTIC_OVER_PPO[seed], "ppo:p": none + gain,
+                      "static": none, "replay": none}
+        lines = []
+        for name, accuracy in accuracies.items():
+            lines.append({"kind": "evaluated", "controller": name, "test_accuracy": accuracy, "test_accuracy_95": 0.01,
+                          "test_accuracy_over_first": accuracy - none, "test_accuracy_over_first_95": 0.01, "test_accuracy_over_first_p": 0.01,
+                          "added_parameters": 1, "added_parameters_95": 0.1, "seeds_kept": 1, "seeds_kept_95": 0, "lost": 0,
+                          "illegal_actions": 0})
+            if name != "ppo:p":  # some are told as who was below it, some the other way round
+                sign = 1 if name == "none" else -1
+                pair = ("ppo:p", name) if name == "none" else (name, "ppo:p")
+                lines.append({"kind": "compared", "controller": pair[0], "over": pair[1], "test_accuracy_difference_95": 0.01,
+                              "test_accuracy_difference": sign * (none + gain - accuracy), "test_accuracy_difference_p": 0.01})
+        run = self.folder / f"seed{seed}" / "evaluate"
+        run.mkdir(parents=True)
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"kind": "result"}]))
+
+    def rows(self, table, name):
+        """Cells of the rows of means, by the name in the first column."""
+        return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines() if row.startswith(f"| {name} | mean of ")]
+
+    # Student's t of three: 4.3027, over the root of three, times the deviation of 2 points: 4.97.
+    def test_controllers_have_a_mean_with_its_interval(self):
+        table = self.script.controllers_table(self.folder, [0, 1, 2])
+        self.assertEqual(self.rows(table, "none"), [["none", "mean of 3", "52.00 +- 4.97", *[""] * 6]])
+        self.assertEqual(self.rows(table, "ppo"), [["ppo", "mean of 3", "64.00 +- 9.94", "12.00 +- 4.97", *[""] * 5]])
+
+    def test_ppo_over_each_opponent_has_a_mean_with_its_interval(self):
+        table = self.script.opponents_table(self.folder, [0, 1, 2])
+        self.assertEqual(self.rows(table, "none"), [["none", "mean of 3", "+12.00 +- 4.97", ""]])
+        self.assertEqual(self.rows(table, "heuristic"), [["heuristic", "mean of 3", "+3.00 +- 4.97", ""]])
+
+    def test_of_two_seeds_the_interval_is_wide(self):
+        table = self.script.opponents_table(self.folder, [0, 2])
+        self.assertEqual(self.rows(table, "none"), [["none", "mean of 2", "+12.00 +- 25.41", ""]])  # 12.7062 times 2
+
+    def test_one_seed_has_no_mean(self):
+        for table in (self.script.controllers_table, self.script.opponents_table):
+            self.assertNotIn("mean of", table(self.folder, [1]))
 
 
 def lane_line(epoch, accuracy, lane=0, **more):

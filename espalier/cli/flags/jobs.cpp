@@ -5,21 +5,21 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "espalier/core/error.h"
 #include "espalier/core/text/list.h"
+#include "espalier/run/location.h"
 
 namespace espalier::cli {
 namespace {
 
-// runs/latest leads to the job's own run as soon as that begins: what a controller follows is named by where
-// its links lead now. Within the working directory by a relative path, as it would be typed.
-std::string without_links(const std::string& controller) {
-  namespace fs = std::filesystem;
-  const size_t colon = controller.find(':');
-  if (colon == controller.npos) return controller;
-  const fs::path given = controller.substr(colon + 1);
+namespace fs = std::filesystem;
+
+// runs/latest leads to the job's own run as soon as that begins: what a job reads is named by where its links
+// lead now. Within the working directory by a relative path, as it would be typed.
+std::string without_links(const fs::path& given) {
   fs::path so_far;
   const bool has_link = std::any_of(given.begin(), given.end(), [&](const fs::path& part) {
     std::error_code ignored;
@@ -27,11 +27,38 @@ std::string without_links(const std::string& controller) {
   });
   std::error_code code;
   fs::path real = has_link ? fs::canonical(given, code) : given;
-  if (!has_link || code) return controller;  // what is not there is refused where it is read
+  if (!has_link || code) return given.string();  // what is not there is refused where it is read
   if (const fs::path near = real.lexically_relative(fs::current_path());
       given.is_relative() && !near.empty() && *near.begin() != "..")
     real = near;
-  return controller.substr(0, colon + 1) + real.string();
+  return real.string();
+}
+
+// "ppo:runs/latest" as "ppo:runs/ppo-1".
+std::string controller_without_links(const std::string& controller) {
+  const size_t colon = controller.find(':');
+  if (colon == controller.npos) return controller;
+  return controller.substr(0, colon + 1) + without_links(controller.substr(colon + 1));
+}
+
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  std::error_code none;
+  const fs::path within = fs::weakly_canonical(path, none).lexically_relative(fs::canonical(folder, none));
+  return !none && !within.empty() && *within.begin() != "..";
+}
+
+// What --from says when links are followed, `latest` too. Where they lead to the run that is begun itself,
+// the same command began it before: it means what it meant then, which config.json says.
+std::string networks_without_links(const std::string& from, const run::RunConfig& run) {
+  if (from.empty()) return from;
+  const std::string real =
+      without_links(from == "latest" ? fs::path(run::kRunsFolder) / "latest" : fs::path(from));
+  if (run.run_dir.empty() || real == from || !lies_in(real, run.run_dir)) return real;
+  std::ifstream file(fs::path(run.run_dir) / "config.json");
+  const auto before = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return before.is_object() && before.contains("from") && before["from"].is_string()
+             ? before["from"].get<std::string>()
+             : real;
 }
 
 }  // namespace
@@ -53,8 +80,9 @@ jobs::PopulationJob HostFlags::job() const {
 
 jobs::PopulationJob PopulationFlags::job() const {
   PopulationFlags named = *this;
-  named.population.controller = without_links(population.controller);
-  return {.population = named.population, .run = run, .recorded = to_json(named), .from = from};
+  named.population.controller = controller_without_links(population.controller);
+  named.from = networks_without_links(from, run);
+  return {.population = named.population, .run = run, .recorded = to_json(named), .from = named.from};
 }
 
 std::string_view controller_help() {
@@ -139,7 +167,8 @@ jobs::RewardAbJob PpoFlags::reward_ab_job() const {
 
 jobs::EvaluateJob EvaluateFlags::job() const {
   EvaluateFlags named = *this;
-  for (std::string& controller : named.evaluate.controllers) controller = without_links(controller);
+  for (std::string& controller : named.evaluate.controllers)
+    controller = controller_without_links(controller);
   return {.evaluate = named.evaluate, .run = run, .recorded = to_json(named)};
 }
 

@@ -199,9 +199,9 @@ struct EvaluateFlags {
                       "pairs of files as export writes them, for predict and --from",
               .placeholder = "DIR"},
              evaluate.keep);
-    compared(
-        {.name = "keep-lanes", .help = "which networks --keep keeps: the best, or all that were not lost"},
-        one_of(evaluate.keep_lanes, {{"best", jobs::KeptLanes::kBest}, {"all", jobs::KeptLanes::kAll}}));
+    compared({.name = "keep-lanes",
+              .help = "which networks --keep keeps: the best, or all that were not given up"},
+             one_of(evaluate.keep_lanes, {{"best", jobs::KeptLanes::kBest}, {"all", jobs::KeptLanes::kAll}}));
     visit_environments(v, evaluate);
     visit_session(v, run);
   }

@@ -79,13 +79,18 @@ std::string numbers(const std::vector<double>& values) {
 class Classes {
  public:
   void add(const PythonClass& added) {
+    if (const auto fault = add_unless_faulty(added)) fail("export: {}", *fault);
+  }
+  // What keeps it out; none: it is there.
+  std::optional<std::string> add_unless_faulty(const PythonClass& added) {
     const auto found = std::ranges::find(all_, added.name, &PythonClass::name);
     if (found == all_.end()) {
       all_.push_back(added);
     } else if (found->definition != added.definition) {
-      fail("export: two things are called '{}' in Python and are not the same; rename one of them",
-           added.name);
+      return fmt::format("two things are called '{}' in Python and are not the same; rename one of them",
+                         added.name);
     }
+    return std::nullopt;
   }
   std::string text() const {
     std::string text;
@@ -103,6 +108,21 @@ HostFrame frame_of(const NetworkDescription& network) {
           .height = network.height,
           .width = network.width,
           .num_classes = network.num_classes()};
+}
+
+std::vector<SlotSpec> slots_of(const HostKind& kind, const HostFrame& frame) {
+  return kind.make({.frame = frame, .options = at::TensorOptions(at::kFloat)})->slots();
+}
+
+SeedShape shape_in(const SlotSpec& slot) {
+  return {.channels = slot.channels, .height = slot.height, .width = slot.width};
+}
+
+std::string without_python(const HostKind& kind) {
+  return fmt::format(
+      "host '{}' does not describe itself in Python (HostKind::python), so that its networks cannot be "
+      "exported",
+      kind.name);
 }
 
 // The seed with its blending: "Add(ConvLight(8, groups=8), amplitude=0.7)".
@@ -151,8 +171,7 @@ Body body_of(const NetworkDescription& network, const PythonHost& host, const st
           "so that "
           "this network cannot be exported",
           blueprint.name, step.slot);
-    const PythonSeed python =
-        blueprint.python({.channels = slot->channels, .height = slot->height, .width = slot->width});
+    const PythonSeed python = blueprint.python(shape_in(*slot));
     classes.add(python.type);
     body.made += fmt::format("        self.{} = {}\n", step.slot, blended(*seed, python, *slot, classes));
     body.forward += fmt::format("        x = self.{}(x)\n", step.slot);
@@ -223,15 +242,10 @@ std::string seeds_text(const NetworkDescription& network) {
 std::string python_text(const NetworkDescription& network, const BlueprintRegistry& blueprints,
                         const std::string& stem) {
   const HostKind& kind = hosts().at(network.host);
-  if (!kind.python)
-    fail(
-        "host '{}' does not describe itself in Python (HostKind::python), so that its networks cannot be "
-        "exported",
-        network.host);
+  if (!kind.python) fail("{}", without_python(kind));
   const HostFrame frame = frame_of(network);
   const PythonHost host = kind.python(frame);
-  const std::vector<SlotSpec> slots =
-      kind.make({.frame = frame, .options = at::TensorOptions(at::kFloat)})->slots();
+  const std::vector<SlotSpec> slots = slots_of(kind, frame);
   Classes classes;
   for (const PythonClass& each : host.classes) classes.add(each);
   const Body body = body_of(network, host, slots, blueprints, classes);
@@ -243,6 +257,33 @@ std::string python_text(const NetworkDescription& network, const BlueprintRegist
                      arg("mean", numbers(network.mean)), arg("deviation", numbers(network.deviation)),
                      arg("definitions", classes.text()), arg("num_classes", network.num_classes()),
                      arg("made", body.made), arg("forward", body.forward));
+}
+
+std::optional<std::string> fault_in_python(const NetworkDescription& bare,
+                                           const std::vector<std::string>& planted,
+                                           const BlueprintRegistry& blueprints) {
+  const HostKind& kind = hosts().at(bare.host);
+  if (!kind.python) return without_python(kind);
+  const HostFrame frame = frame_of(bare);
+  Classes classes;
+  for (const PythonClass& each : kind.python(frame).classes)
+    if (auto fault = classes.add_unless_faulty(each)) return fault;
+  if (planted.empty()) return std::nullopt;
+  const std::vector<PythonClass> blends{{"Add", kAdd}, {"Multiply", kMultiply}, {"Gated", kGated}};
+  for (const PythonClass& each : blends)
+    if (auto fault = classes.add_unless_faulty(each)) return fault;
+  const std::vector<SlotSpec> slots = slots_of(kind, frame);
+  for (const std::string& name : planted) {
+    const Blueprint& blueprint = blueprints.at(blueprints.index_of(name));
+    if (!blueprint.python)
+      return fmt::format(
+          "blueprint '{}' does not describe itself in Python (Blueprint::python), so that networks with such "
+          "seeds cannot be exported",
+          name);
+    for (const SlotSpec& slot : slots)
+      if (auto fault = classes.add_unless_faulty(blueprint.python(shape_in(slot)).type)) return fault;
+  }
+  return std::nullopt;
 }
 
 }  // namespace espalier::grow

@@ -2,7 +2,9 @@
 // the safetensors file beside it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "espalier/grow/description.h"
 #include "espalier/grow/host/registry.h"
@@ -14,5 +16,11 @@ namespace espalier::grow {
 // that does not describe itself in Python. Seeds that are not felt are left out.
 std::string python_text(const NetworkDescription& network, const BlueprintRegistry& blueprints,
                         const std::string& stem);
+
+// Why that would fail for a network of this host once seeds of these blueprints, by name, stand in it; none:
+// it would not. To be asked before such a network is trained.
+std::optional<std::string> fault_in_python(const NetworkDescription& bare,
+                                           const std::vector<std::string>& planted,
+                                           const BlueprintRegistry& blueprints);
 
 }  // namespace espalier::grow

@@ -18,6 +18,7 @@ HostKind preset(const char* name, const CnnHostOptions& options) {
 Registry<HostKind>& hosts() {
   static Registry<HostKind> hosts(
       "host", {preset("tiny", {.n_blocks = 2, .base_channels = 8}),
+               preset("tiny_wide", {.n_blocks = 2, .base_channels = 16}),
                preset("cifar_baseline", {.n_blocks = 3, .base_channels = 8}),
                preset("cifar_scale", {.n_blocks = 5, .base_channels = 8, .pool_layers = 5}),
                preset("cifar_wide", {.n_blocks = 3, .base_channels = 32}),

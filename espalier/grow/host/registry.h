@@ -24,6 +24,8 @@ struct HostKind {
   std::function<double(const HostFrame&, at::Device)> held = {};
 };
 
+// tiny            base  8, 2 blocks, all pooled: too small for its task, so that growth shows
+// tiny_wide       base 16, 2 blocks, all pooled: where a policy that learned on tiny is tried
 // cifar_baseline  base  8, 3 blocks, all pooled: small enough for 128 lanes in a step of milliseconds
 // cifar_scale     base  8, 5 blocks, all pooled: down to 1x1
 // cifar_wide      base 32, 3 blocks, all pooled: learns CIFAR-10 to about 76 %

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -15,7 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What follows the number in the name of a policy's recording: "2_ppo.jsonl".
 constexpr std::string_view kPolicyFiles = "_ppo.jsonl";
+
+bool is_of_policy(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.substr(std::min(name.find('_'), name.size())) == kPolicyFiles;
+}
 
 // The recording of the one policy that the run compared.
 std::string file_in_run(const fs::path& run, std::string_view controller, std::string_view flag) {
@@ -26,7 +33,7 @@ std::string file_in_run(const fs::path& run, std::string_view controller, std::s
   std::vector<fs::path> found;
   std::error_code none;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / kRecordings, none))
-    if (entry.path().filename().string().ends_with(kPolicyFiles)) found.push_back(entry.path());
+    if (is_of_policy(entry.path())) found.push_back(entry.path());
   if (found.size() != 1)
     fail_usage("{} {}: the run has recordings of {} policies, want one: name a file of {}", flag, controller,
                found.size(), (run / kRecordings).string());
@@ -39,8 +46,16 @@ std::string label_of(std::string_view controller) {
   return std::string(controller.substr(0, controller.find(':')));
 }
 
+std::string file_label(std::string_view controller) {
+  std::string label = label_of(controller);
+  std::ranges::replace_if(
+      label, [](char c) { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9'); },
+      '_');
+  return label;
+}
+
 std::string recording_file(size_t controller, std::string_view name) {
-  return fmt::format("{}/{}_{}.jsonl", kRecordings, controller + 1, label_of(name));
+  return fmt::format("{}/{}_{}.jsonl", kRecordings, controller + 1, file_label(name));
 }
 
 std::optional<RecordedName> recorded_in(std::string_view controller, std::string_view flag) {

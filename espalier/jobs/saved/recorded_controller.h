@@ -21,6 +21,9 @@ inline constexpr std::string_view kRecordings = "recordings";
 // "ppo" of "ppo:FILE": a controller's name without what follows the colon.
 std::string label_of(std::string_view controller);
 
+// The same as a part of a file's name, which Python can import: what is no letter, digit or _ becomes _.
+std::string file_label(std::string_view controller);
+
 // The file of a run's n-th controller, from 0, in its directory: "recordings/2_ppo.jsonl".
 std::string recording_file(size_t controller, std::string_view name);
 

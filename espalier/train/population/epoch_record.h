@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "espalier/core/lane_outcome.h"
@@ -28,8 +29,11 @@ struct LaneRecord {
   LaneOutcome outcome = LaneOutcome::kTrained;
   Verdict verdict = Verdict::kSound;
   LaneMetrics trained;
-  LaneScore validated;            // NaN: not in this epoch
-  LaneScore last_validated;       // as the controller is told it: the same, or of the last epoch that was
+  LaneScore validated;       // NaN: not in this epoch
+  LaneScore last_validated;  // as the controller is told it: the same, or of the last epoch that was
+  // Of the state that it stands at, rolled back or not, as it was measured last; NaN: never, or not since it
+  // lost a felt seed.
+  double good_accuracy = std::numeric_limits<double>::quiet_NaN();
   double rate_factor = 1;         // for the epoch that comes
   int64_t num_rollbacks = 0;      // so far
   std::vector<int64_t> blamed;    // slots that were barred in this roll-back

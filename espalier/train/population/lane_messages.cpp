@@ -58,8 +58,8 @@ void visit(Stream& stream, SlotReport& slot) {
 
 template <class Stream>
 void visit(Stream& stream, LaneRecord& record) {
-  auto& [lane, outcome, verdict, trained, validated, last_validated, rate_factor, num_rollbacks, blamed,
-         compared_anew, num_parameters, slots, action, gate, reward] = record;
+  auto& [lane, outcome, verdict, trained, validated, last_validated, good_accuracy, rate_factor,
+         num_rollbacks, blamed, compared_anew, num_parameters, slots, action, gate, reward] = record;
   auto& [terms, counts] = reward;
   stream.plain(lane);
   stream.plain(outcome);
@@ -67,6 +67,7 @@ void visit(Stream& stream, LaneRecord& record) {
   visit(stream, trained);
   stream.plain(validated);
   stream.plain(last_validated);
+  stream.plain(good_accuracy);
   stream.plain(rate_factor);
   stream.plain(num_rollbacks);
   stream.list(blamed);

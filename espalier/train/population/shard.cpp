@@ -324,12 +324,16 @@ void Shard::handle_failures(EpochRecord& record) {
     const auto here = static_cast<int64_t>(i);
     if (!lane_state.is_retired && !is_collapse(lane.verdict)) {
       const bool is_sound = lane.verdict == Verdict::kSound;
-      if (record.num_scored > 0) lane_state.accuracies.push_back(lane.validated.accuracy);
-      lane_state.num_doubted = is_sound ? 0 : lane_state.num_doubted + (record.num_scored > 0 ? 1 : 0);
+      const bool is_scored = record.num_scored > 0;
+      if (is_scored) lane_state.accuracies.push_back(lane.validated.accuracy);
+      if (is_scored && is_sound) lane_state.good_accuracy = lane.validated.accuracy;
+      lane.good_accuracy = is_scored ? lane.validated.accuracy : lane_state.good_accuracy;
+      lane_state.num_doubted = is_sound ? 0 : lane_state.num_doubted + (is_scored ? 1 : 0);
       lane_state.num_futile = 0;
       if (is_sound) good.push_back(here);
     } else if (!lane_state.is_retired && rolls_back) {
       roll_back(here, lane);
+      lane.good_accuracy = lane_state.good_accuracy;
     } else if (!lane_state.is_retired) {
       retire(here, lane);
     }
@@ -364,7 +368,10 @@ void Shard::roll_back(int64_t lane, LaneRecord& record) {
     lifecycle_.bar(lane, slot);
     if (blame == Blame::kItsSeed) {
       if (holds_seed(good.stage)) lifecycle_.prune(lane, slot);
-      record.compared_anew |= good.amplitude > 0;  // it felt the seed
+      if (good.amplitude > 0) {  // it felt the seed, so what was scored is not what it is now
+        record.compared_anew = true;
+        lane_state.good_accuracy = std::numeric_limits<double>::quiet_NaN();
+      }
     } else if (is_removing(good)) {
       lifecycle_.keep(lane, slot);
     }
@@ -444,6 +451,7 @@ void Shard::visit_lanes(run::StateArchive& archive) {
     Lane& lane_state = lanes_[i];
     archive.part(archive.lane_name(static_cast<int64_t>(i)), [&] {
       archive.value("accuracies", lane_state.accuracies);
+      archive.value("good_accuracy", lane_state.good_accuracy);
       std::vector<double> before;
       for (const std::optional<double>& accuracy : lane_state.accuracy_before)
         before.push_back(accuracy.value_or(kNone));

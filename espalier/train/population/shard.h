@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -141,7 +142,9 @@ class Shard {
 
  private:
   struct Lane {
-    std::vector<double> accuracies;                      // on validation, where it was measured and counted
+    std::vector<double> accuracies;  // on validation, where it was measured and counted
+    // Of the last good state, as it was measured last; NaN: never, or not since it lost a felt seed.
+    double good_accuracy = std::numeric_limits<double>::quiet_NaN();
     std::vector<std::optional<double>> accuracy_before;  // [S] of validation, when TRAINING began
     double rate_factor = 1;
     int64_t num_halvings = 0;

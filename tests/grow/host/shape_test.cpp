@@ -46,6 +46,8 @@ TEST(HostShape, KnowsItsPresets) {
     const CnnHostOptions options = hosts().at(name).cnn.value();
     return std::vector<int64_t>{options.base_channels, options.n_blocks, num_pooled(options)};
   };
+  EXPECT_EQ(shape("tiny"), (std::vector<int64_t>{8, 2, 2}));
+  EXPECT_EQ(shape("tiny_wide"), (std::vector<int64_t>{16, 2, 2}));
   EXPECT_EQ(shape("cifar_baseline"), (std::vector<int64_t>{8, 3, 3}));
   EXPECT_EQ(shape("cifar_scale"), (std::vector<int64_t>{8, 5, 5}));
   EXPECT_EQ(shape("cifar_wide"), (std::vector<int64_t>{32, 3, 3}));

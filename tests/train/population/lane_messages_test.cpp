@@ -21,6 +21,7 @@ LaneMessage full_message() {
             .outcome = LaneOutcome::kRolledBack,
             .validated = {0.5, 0.75},
             .last_validated = {0.25, 0.125},
+            .good_accuracy = 0.375,
             .rate_factor = 0.5,
             .num_rollbacks = 1,
             .compared_anew = true,
@@ -64,6 +65,7 @@ TEST(LaneMessages, BringEveryFieldBack) {
   EXPECT_EQ(read[0].record.num_parameters, 42);
   EXPECT_TRUE(read[0].record.compared_anew);
   EXPECT_EQ(read[0].record.last_validated.accuracy, 0.125);
+  EXPECT_EQ(read[0].record.good_accuracy, 0.375);
   EXPECT_FALSE(read[0].report->is_validated);
   EXPECT_EQ(read[0].record.trained.slots, std::vector<double>{8});
   EXPECT_EQ(read[0].record.slots[0].measured.contribution_points, -2.0);

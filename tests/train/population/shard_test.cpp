@@ -371,6 +371,45 @@ TEST(Shard, FlagsNoJumpBelowTheFloorThatItIsTold) {
   }
 }
 
+TEST(Shard, TellsTheAccuracyOfTheStateThatALaneStandsAt) {
+  PopulationConfig options = small_options(2);
+  options.epochs = 12;
+  const auto controller = std::make_shared<ScriptedController>();
+  controller->script[{1, 1}] = germinate(1, kConvLight);
+  controller->script[{1, 4}] = {.op = SeedOp::kAdvance, .slot = 1};
+  testing::OneShard trainer(options, small_setup(options, controller));
+  double good = 0;
+  for (int epoch = 1; epoch <= 4; ++epoch) {
+    const EpochRecord record = trainer.train_epoch();
+    for (const LaneRecord& lane : record.lanes) EXPECT_EQ(lane.good_accuracy, lane.validated.accuracy);
+    good = record.lanes[1].good_accuracy;
+  }
+  spoil(trainer, 1, "host.classifier");
+  LaneRecord lane = trainer.train_epoch().lanes[1];
+  ASSERT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+  ASSERT_FALSE(lane.compared_anew);
+  EXPECT_EQ(lane.good_accuracy, good) << "of the epoch that it went back to";
+  EXPECT_NE(lane.validated.accuracy, good) << "this would show little";
+}
+
+TEST(Shard, KnowsNoAccuracyOfALaneThatLostAFeltSeedUntilItIsScoredAgain) {
+  PopulationConfig options = small_options(2);
+  options.epochs = 12;
+  testing::OneShard trainer(options, small_setup(options, testing::blended_otherwise(1, 1)));
+  for (int epoch = 1; epoch <= 6; ++epoch) trainer.train_epoch();
+  spoil(trainer, 1, "host.classifier");
+  LaneRecord lane = trainer.train_epoch().lanes[1];
+  ASSERT_TRUE(lane.compared_anew);
+  EXPECT_TRUE(std::isnan(lane.good_accuracy));
+  poison(trainer, 1);  // back once more, to the state without the seed
+  lane = trainer.train_epoch().lanes[1];
+  ASSERT_EQ(lane.outcome, LaneOutcome::kRolledBack);
+  EXPECT_TRUE(std::isnan(lane.good_accuracy));
+  lane = trainer.train_epoch().lanes[1];
+  ASSERT_EQ(lane.outcome, LaneOutcome::kTrained);
+  EXPECT_EQ(lane.good_accuracy, lane.validated.accuracy);
+}
+
 TEST(Shard, HalvesTheRateOfALaneThatCollapsesByItselfAndNeverGivesItUp) {
   PopulationConfig options = small_options(1);
   options.epochs = 12;
