@@ -76,7 +76,7 @@ class NetworkStack final : private SlotGrowth {
   GrowthReport apply(std::span<const SlotState> states);
 
   // From now on seeds that go leave their room behind, so that signatures come again and again instead of
-  // changing with every seed. For devices that pass over empty entries: the CPU computes them.
+  // changing with every seed. For devices on which a signature is captured.
   void keep_room() { room_ = SeedStack::Room::kKept; }
 
   // Within an epoch, as part of what is captured: the amplitudes of the batch that is being trained. batch:

@@ -1,171 +1,240 @@
 #include "espalier/grow/blend/op.h"
 
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "espalier/core/seed_stage.h"
+#include <algorithm>
+#include <limits>
+
+#include "espalier/grow/blend/cpu.h"
 #include "espalier/grow/seeds/each_lane.h"
+#include "espalier/lanes/active.h"
+#include "espalier/lanes/arguments.h"
 #if ESPALIER_WITH_CUDA
-#include "espalier/grow/blend/op_cuda.h"
+#include "espalier/grow/blend/kernel.h"
+#include "espalier/lanes/launch.h"
 #endif
 
 namespace espalier::grow {
 namespace {
 
+using lanes::for_kernel;
+using lanes::stack_of;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// A stack as rows of one lane each: every lane is dense.
-at::Tensor rows(const at::Tensor& stacked) {
-  const int64_t values = c10::multiply_integers(stacked.sizes().slice(1));
-  return stacked.as_strided({stacked.size(0), values}, {stacked.stride(0), 1});
+// What autograd passes by: the tables of a slot's stacks.
+struct Tables {
+  std::vector<BlendTable> all;
+};
+
+int32_t values_of_sample(const at::Tensor& stacked) {
+  return static_cast<int32_t>(stacked.size(2) * stacked.size(3) * stacked.size(4));
 }
 
-// [N,...] with lane places[n] of the stack, in its layout; of lane 0 where the place is none: never read.
-at::Tensor gathered(const at::Tensor& given, const at::Tensor& places) {
-  // Stacks of images were checked; gates come as they are.
-  const at::Tensor stacked = given.dim() == 5 || given.select(0, 0).is_contiguous()
-                                 ? given
-                                 : given.clone(c10::MemoryFormat::Contiguous);
-  std::vector<int64_t> sizes = stacked.sizes().vec();
-  sizes[0] = places.size(0);
-  const at::Tensor out =
-      lanes::empty_lanes(sizes, stacked.options().requires_grad(false),
-                         stacked.dim() == 5 ? lanes::format_of(stacked) : MemoryFormat::kChannelsLast);
-  at::Tensor to = rows(out);
-  at::index_select_out(to, rows(stacked), 0, places.clamp_min(0));
-  return out;
+// Everything but the stacks' own tensors and what is written.
+BlendArgs args_of(const at::Tensor& h, const Tables& tables) {
+  const BlendTable& slot = tables.all.front();
+  BlendArgs args;
+  args.lanes = static_cast<int32_t>(h.size(0));
+  args.batch = static_cast<int32_t>(h.size(1));
+  args.values = values_of_sample(h);
+  args.type = lanes::kernel_type(h);
+  args.amplitude = slot.amplitude.const_data_ptr<float>();
+  args.blend_operator = slot.blend_operator.const_data_ptr<uint8_t>();
+  args.isolated = slot.isolated.const_data_ptr<bool>();
+  args.num_stacks = static_cast<int32_t>(tables.all.size());
+  for (size_t i = 0; i < tables.all.size(); ++i)
+    args.stacks[i].entry_of_lane = tables.all[i].entry_of_lane.const_data_ptr<int64_t>();
+  return args;
 }
 
-// The same, zeros where the place is none.
-at::Tensor gathered_or_zero(const at::Tensor& stacked, const at::Tensor& places) {
-  const at::Tensor out = gathered(stacked, places);
-  out.masked_fill_(lanes::per_lane(places < 0, out), 0);
-  return out;
+// A slot's coefficients, then where each stack's lanes are: what a backward pass needs of tables.
+constexpr size_t kNumCoefficients = 3;
+
+tensor_list saved_of(const Tables& tables) {
+  const BlendTable& slot = tables.all.front();
+  tensor_list saved{slot.amplitude, slot.blend_operator, slot.isolated};
+  for (const BlendTable& table : tables.all) saved.push_back(table.entry_of_lane);
+  return saved;
+}
+
+// Back from the first of the saved tensors.
+Tables tables_of(const tensor_list& saved, int64_t num_stacks) {
+  Tables tables;
+  for (int64_t i = 0; i < num_stacks; ++i)
+    tables.all.push_back({.entry_of_lane = saved[kNumCoefficients + static_cast<size_t>(i)],
+                          .amplitude = saved[0],
+                          .blend_operator = saved[1],
+                          .isolated = saved[2]});
+  return tables;
+}
+
+// Whether nobody else holds a tensor or its memory, and no lane shares another's (as in an expanded one), so
+// that it may be written over.
+bool is_sole(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+         (tensor.size(0) <= 1 || tensor.stride(0) * tensor.size(0) >= tensor.numel());
+}
+
+#if ESPALIER_WITH_CUDA
+cudaError_t launch(BlendPass pass, const BlendArgs& args, cudaStream_t stream) {
+  switch (pass) {
+    case BlendPass::kSelectForward:
+      return launch_select_forward(args, stream);
+    case BlendPass::kSelectBackward:
+      return launch_select_backward(args, stream);
+    case BlendPass::kBlendForward:
+      return launch_blend_forward(args, stream);
+    case BlendPass::kBlendBackward:
+      break;
+  }
+  return launch_blend_backward(args, stream);
+}
+#endif
+
+// args are where `on` is, which is written or of the same sizes.
+void run(BlendPass pass, const BlendArgs& args, const at::Tensor& on) {
+  if (on.numel() == 0) return;
+#if ESPALIER_WITH_CUDA
+  if (on.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(on.device());
+    C10_CUDA_CHECK(launch(pass, args, lanes::stream_of(on)));
+    return;
+  }
+#endif
+  blend_by_cpu(pass, args);
 }
 
 struct SelectFunction : torch::autograd::Function<SelectFunction> {
-  static tensor_list forward(AutogradContext* ctx, const at::Tensor& h, const BlendTable& table) {
+  // Returns through, then one input per stack.
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& given, const Tables& tables) {
+    const MemoryFormat format = lanes::format_of(given);
+    const at::Tensor h = for_kernel(given, format);
+    tensor_list selected{same(given)};
+    BlendArgs args = args_of(h, tables);
+    args.h = stack_of(h);
+    const at::Tensor active = lanes::active_entries(h.size(0));
+    args.active = lanes::entries_of(active);
+    for (size_t i = 0; i < tables.all.size(); ++i) {
+      std::vector<int64_t> sizes = h.sizes().vec();
+      sizes[0] = tables.all[i].entries.size(0);
+      selected.push_back(lanes::empty_lanes(sizes, h.options().requires_grad(false), format));
+      args.stacks[i].seeds = stack_of(selected.back());
+    }
+    run(BlendPass::kSelectForward, args, h);
     ctx->set_materialize_grads(false);
-    ctx->save_for_backward({table.entry_of_lane, table.isolated});
-    ctx->saved_data["format"] = static_cast<int64_t>(lanes::format_of(h));
-    return {same(h), gathered(h, table.entries)};
+    ctx->save_for_backward(saved_of(tables));
+    ctx->saved_data["format"] = static_cast<int64_t>(format);
+    ctx->saved_data["sizes"] = h.sizes();
+    return selected;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    if (!grads[1].defined()) return {grads[0], at::Tensor()};
-    const auto saved = ctx->get_saved_variables();
-    const at::Tensor &entry_of_lane = saved[0], &isolated = saved[1];
+    const auto any = std::find_if(grads.begin() + 1, grads.end(), [](const auto& g) { return g.defined(); });
+    if (any == grads.end()) return {grads[0], at::Tensor()};
     const auto format = static_cast<MemoryFormat>(ctx->saved_data["format"].toInt());
-    const at::Tensor grad_seeds = gathered(lanes::as_lanes(grads[1], format), entry_of_lane);  // [L,...]
-    const at::Tensor adds = (entry_of_lane >= 0).logical_and(isolated.logical_not());          // [L]
-    if (!grads[0].defined())
-      return {grad_seeds.masked_fill_(lanes::per_lane(~adds, grad_seeds), 0), at::Tensor()};
-    at::Tensor grad_h = lanes::empty_lanes(grads[0].sizes(), grads[0].options(), format);
-    each_lane(grad_h, [&](auto cut, int64_t) {
-      at::Tensor to = cut(grad_h);
-      const at::Tensor through = cut(grads[0]);
-      at::where_out(to, lanes::per_lane(cut(adds), to), through + cut(grad_seeds), through);
-    });
+    const bool is_ours = grads[0].defined() && is_sole(grads[0]);
+    tensor_list kept;  // copies of foreign gradients, until the pass is done
+    const auto keep = [&](const at::Tensor& grad) {
+      kept.push_back(grad.defined() ? for_kernel(grad, format) : at::Tensor());
+      return stack_of(kept.back());
+    };
+    const lanes::Stack through = keep(grads[0]);
+    const at::Tensor grad_h =
+        is_ours ? kept.front()
+                : lanes::empty_lanes(ctx->saved_data["sizes"].toIntVector(), any->options(), format);
+    const tensor_list saved = ctx->get_saved_variables();
+    BlendArgs args = args_of(grad_h, tables_of(saved, std::ssize(grads) - 1));
+    args.out = through;
+    for (size_t i = 1; i < grads.size(); ++i) args.stacks[i - 1].seeds = keep(grads[i]);
+    args.grad_h = stack_of(grad_h);
+    run(BlendPass::kSelectBackward, args, grad_h);
     return {grad_h, at::Tensor()};
   }
 };
 
-// Who is blended by which rule; [L] bool each.
-struct Rules {
-  at::Tensor blended;     // by arithmetic; else h itself
-  at::Tensor isolated;    // h itself, the seed learns
-  at::Tensor multiplies;  // MULTIPLY
-  at::Tensor gated;       // GATE
-
-  explicit Rules(const BlendTable& table) {
-    const at::Tensor here = table.entry_of_lane >= 0;
-    isolated = here.logical_and(table.isolated);
-    blended = here.logical_and(table.isolated.logical_not()).logical_and_(table.amplitude != 0);
-    multiplies = table.blend_operator == static_cast<int>(BlendOperator::kMultiply);
-    gated = table.blend_operator == static_cast<int>(BlendOperator::kGate);
-  }
-
-  // On the CPU, where a look costs nothing: whether a lane's arithmetic can be left out.
-  bool may_skip(int64_t lane) const { return lane >= 0 && !blended.const_data_ptr<bool>()[lane]; }
+// gates: those that are defined, of the stacks that `gate_of` numbers; -1 where a stack has none.
+struct Gated {
+  std::vector<int64_t> gate_of;
 };
 
-// a, and a g where the lane is gated: [L,B,1,1,1].
-at::Tensor weights(const at::Tensor& amplitude, const at::Tensor& gates, const at::Tensor& gated,
-                   const at::Tensor& like) {
-  const at::Tensor a = lanes::per_lane(amplitude, like);
-  if (!gates.defined()) return a;
-  const at::Tensor g = gates.to(like.scalar_type()).view({gates.size(0), gates.size(1), 1, 1, 1});
-  return at::where(lanes::per_lane(gated, like), a * g, a);
-}
+// What the stacks were given, where h is written over: one per stack, or none.
+struct Inputs {
+  tensor_list all;
+};
 
 struct BlendFunction : torch::autograd::Function<BlendFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h, const at::Tensor& seeds,
-                            const std::optional<at::Tensor>& gates, const BlendTable& table) {
-    const Rules rules(table);
-    const at::Tensor s = gathered(seeds, table.entry_of_lane);                          // [L,B,C,H,W]
-    const at::Tensor g = gates ? gathered(*gates, table.entry_of_lane) : at::Tensor();  // [L,B]
-    at::Tensor out = stacked_like(h);
-    each_lane(h, [&](auto cut, int64_t lane) {
-      at::Tensor to = cut(out);
-      if (rules.may_skip(lane)) {
-        to.copy_(cut(h));
-        return;
-      }
-      const at::Tensor from = wide(cut(h)), difference = wide(cut(s)) - from;
-      const at::Tensor weight = weights(cut(table.amplitude), cut(g), cut(rules.gated), from);
-      const at::Tensor sum = from + weight * difference, product = from * (1 + weight * difference.tanh());
-      const at::Tensor value = at::where(lanes::per_lane(cut(rules.multiplies), from), product, sum);
-      at::where_out(to, lanes::per_lane(cut(rules.blended), from), value.to(h.scalar_type()), cut(h));
-    });
-    ctx->save_for_backward({h, seeds, gates ? *gates : at::Tensor(), table.entries, table.entry_of_lane,
-                            table.amplitude, table.blend_operator, table.isolated});
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, at::TensorList given_seeds,
+                            at::TensorList given_gates, const Tables& tables, const Gated& gated,
+                            const Inputs& inputs) {
+    const MemoryFormat format = lanes::format_of(given);
+    const bool is_replaced = !inputs.all.empty();
+    const at::Tensor h = for_kernel(given, format), out = is_replaced ? same(h) : stacked_like(h);
+    tensor_list saved = saved_of(tables);
+    saved.push_back(is_replaced ? at::Tensor() : h);
+    for (const at::Tensor& seeds : given_seeds) saved.push_back(for_kernel(seeds, format));
+    for (const at::Tensor& gates : given_gates)
+      saved.push_back(lanes::dense_lanes(lanes::as_wide(gates, lanes::wide_type(h))));
+    for (const at::Tensor& input : inputs.all) saved.push_back(for_kernel(input.detach(), format));
+    BlendArgs args = args_of(h, saved, tables, gated);
+    args.h = stack_of(h);
+    args.out = stack_of(out);
+    const at::Tensor active = lanes::active_entries(h.size(0));
+    args.active = lanes::entries_of(active);
+    run(BlendPass::kBlendForward, args, out);
+    ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["format"] = static_cast<int64_t>(format);
+    ctx->saved_data["gate_of"] = gated.gate_of;
+    ctx->saved_data["num_gates"] = std::ssize(given_gates);
+    ctx->saved_data["gate_type"] = given_gates.empty() ? at::kFloat : given_gates.front().scalar_type();
     return out;
   }
 
-  // With G the gradient of the output, d = s - h, w the weight and t = tanh(d):
-  //   ADD, GATE  h: G (1 - w),  s: G w,  g: a sum of G d;
-  //   MULTIPLY   h: G (1 + w t - h w (1 - t^2)),  s: G h w (1 - t^2).
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    const auto saved = ctx->get_saved_variables();
-    const at::Tensor &h = saved[0], &seeds = saved[1], &gates = saved[2];
-    const BlendTable table{saved[3], saved[4], saved[5], saved[6], saved[7]};
-    const Rules rules(table);
-    const at::Tensor s = gathered(seeds, table.entry_of_lane);
-    const at::Tensor g = gates.defined() ? gathered(gates, table.entry_of_lane) : at::Tensor();
-    at::Tensor grad_h = stacked_like(h), grad_s = stacked_like(h), grad_g;  // [L,...]
-    if (g.defined()) grad_g = stacked_like(g);
-    each_lane(h, [&](auto cut, int64_t lane) {
-      at::Tensor to_h = cut(grad_h), to_s = cut(grad_s), to_g = cut(grad_g);
-      const at::Tensor sent = cut(grads[0]);
-      // Not masked_fill(), which lays its result out as NCHW.
-      const at::Tensor learns = at::where(lanes::per_lane(cut(rules.isolated), sent), sent, 0);
-      if (rules.may_skip(lane)) {
-        to_h.copy_(sent);
-        to_s.copy_(learns);
-        if (to_g.defined()) to_g.zero_();
-        return;
-      }
-      const at::Tensor grad = wide(sent), from = wide(cut(h)), difference = wide(cut(s)) - from;
-      const at::Tensor weight = weights(cut(table.amplitude), cut(g), cut(rules.gated), from);
-      const at::Tensor t = difference.tanh(), slope = from * weight * (1 - t * t);
-      const at::Tensor multiplies = lanes::per_lane(cut(rules.multiplies), from);
-      const at::Tensor blended = lanes::per_lane(cut(rules.blended), from);
-      const at::Tensor by_h = grad * at::where(multiplies, 1 + weight * t - slope, 1 - weight);
-      const at::Tensor by_s = grad * at::where(multiplies, slope, weight);
-      const auto type = h.scalar_type();
-      at::where_out(to_h, blended, by_h.to(type), sent);
-      at::where_out(to_s, blended, by_s.to(type), learns);
-      if (!to_g.defined()) return;
-      const auto sums = lanes::sum_type(h);
-      const at::Tensor by_g = (grad.to(sums) * difference.to(sums)).sum({2, 3, 4}) *
-                              cut(table.amplitude).to(sums).unsqueeze(1);  // [L,B]
-      to_g.copy_(by_g.masked_fill(~cut(rules.blended).logical_and(cut(rules.gated)).unsqueeze(1), 0));
-    });
-    return {grad_h, gathered_or_zero(grad_s, table.entries),
-            grad_g.defined() ? gathered_or_zero(grad_g, table.entries) : at::Tensor(), at::Tensor()};
+    const bool is_ours = is_sole(grads[0]);
+    const tensor_list saved = ctx->get_saved_variables();
+    const Gated gated{ctx->saved_data["gate_of"].toIntVector()};
+    const Tables tables = tables_of(saved, std::ssize(gated.gate_of));
+    const size_t num_stacks = tables.all.size(), first = kNumCoefficients + num_stacks;  // h, seeds, gates
+    const size_t num_gates = static_cast<size_t>(ctx->saved_data["num_gates"].toInt());
+    const at::Tensor grad =
+        for_kernel(grads[0], static_cast<MemoryFormat>(ctx->saved_data["format"].toInt()));
+    // The gradients in the order of h, seeds and gates. Those of empty entries are not written.
+    tensor_list gradients{is_ours ? grad : stacked_like(grad)};
+    for (size_t i = 0; i < num_stacks + num_gates; ++i)
+      gradients.push_back(stacked_like(saved[first + 1 + i]));
+    BlendArgs args = args_of(grad, saved, tables, gated);
+    args.h = stack_of(saved[first]);
+    args.out = stack_of(grad);
+    args.grad_h = stack_of(gradients[0]);
+    for (size_t i = 0; i < num_stacks; ++i) {
+      if (!saved[first].defined())
+        args.stacks[i].inputs = stack_of(saved[first + 1 + num_stacks + num_gates + i]);
+      args.stacks[i].grad_seeds = stack_of(gradients[1 + i]);
+      if (gated.gate_of[i] >= 0)
+        args.stacks[i].grad_gates =
+            stack_of(gradients[1 + num_stacks + static_cast<size_t>(gated.gate_of[i])]);
+    }
+    run(BlendPass::kBlendBackward, args, grad);
+    for (size_t i = 1 + num_stacks; i < gradients.size(); ++i)
+      gradients[i] = lanes::as_wide(gradients[i], ctx->saved_data["gate_type"].toScalarType());
+    gradients.resize(gradients.size() + 3);  // tables, gated, inputs
+    return gradients;
+  }
+
+ private:
+  // Everything but h and what is written. like: of h's sizes and type.
+  static BlendArgs args_of(const at::Tensor& like, const tensor_list& saved, const Tables& tables,
+                           const Gated& gated) {
+    const size_t num_stacks = tables.all.size(), first = kNumCoefficients + num_stacks;
+    BlendArgs args = grow::args_of(like, tables);
+    for (size_t i = 0; i < num_stacks; ++i) {
+      args.stacks[i].seeds = stack_of(saved[first + 1 + i]);
+      if (gated.gate_of[i] >= 0)
+        args.stacks[i].gates =
+            stack_of(saved[first + 1 + num_stacks + static_cast<size_t>(gated.gate_of[i])]);
+    }
+    return args;
   }
 };
 
@@ -178,6 +247,17 @@ void check(const at::Tensor& h, const BlendTable& table, const char* function) {
   lanes::check_sizes(table.isolated, {lanes}, function, "isolated", "[L]");
   TORCH_CHECK(table.entries.dim() == 1 && table.entries.size(0) >= 1, function,
               ": entries: want at least one, got ", table.entries.sizes());
+}
+
+// What the passes count in 32 bits; on CUDA a grid has limits of its own.
+void check_size(const at::Tensor& h, const char* function) {
+  constexpr int64_t kMostValues = std::numeric_limits<int32_t>::max(), kMostLanes = 65535;
+  const int64_t lane_values = h.size(0) > 0 ? h.numel() / h.size(0) : 0;
+  TORCH_CHECK(lane_values <= kMostValues, function, ": h: want at most ", kMostValues,
+              " values per lane, got ", h.sizes());
+  TORCH_CHECK(!h.is_cuda() || h.size(0) <= kMostLanes, function, ": h: want at most ", kMostLanes,
+              " lanes on CUDA, got ", h.sizes());
+  TORCH_CHECK(lanes::has_kernel_type(h), function, ": h: want f32, f64, bf16 or f16, got ", h.scalar_type());
 }
 
 void check(const at::Tensor& h, const Grown& stack) {
@@ -206,28 +286,39 @@ at::Tensor lane_blend(const at::Tensor& h, const at::Tensor& seeds, const at::Te
 
 SelectedAll lane_select(const at::Tensor& h, const std::vector<BlendTable>& tables) {
   for (const BlendTable& table : tables) check(h, table, "lane_select");
-#if ESPALIER_WITH_CUDA
-  if (takes_blend_cuda(h)) return select_by_cuda(h, tables);
-#endif
-  // One after the other: each op has one consumer, so no gradient is left for autograd to add.
-  SelectedAll all{.through = h};
-  for (const BlendTable& table : tables) {
-    const tensor_list selected = SelectFunction::apply(all.through, table);
-    all.through = selected[0];
-    all.inputs.push_back(selected[1]);
+  check_size(h, "lane_select");
+  SelectedAll selected{.through = h};
+  for (size_t first = 0; first < tables.size(); first += kMostStacks) {
+    const size_t last = std::min(tables.size(), first + kMostStacks);
+    const auto part = [&](size_t i) { return tables.begin() + static_cast<ptrdiff_t>(i); };
+    const tensor_list results = SelectFunction::apply(selected.through, Tables{{part(first), part(last)}});
+    selected.through = results[0];
+    selected.inputs.insert(selected.inputs.end(), results.begin() + 1, results.end());
   }
-  return all;
+  return selected;
 }
 
 at::Tensor lane_blend(at::Tensor h, const std::vector<Grown>& stacks) {
   for (const Grown& stack : stacks) check(h, stack);
-#if ESPALIER_WITH_CUDA
-  if (takes_blend_cuda(h)) return blend_by_cuda(std::move(h), stacks);
-#endif
+  check_size(h, "lane_blend");
   at::Tensor through = std::move(h);
-  for (const Grown& stack : stacks)
-    through = BlendFunction::apply(
-        through, stack.seeds, stack.gates.defined() ? std::optional(stack.gates) : std::nullopt, stack.table);
+  for (size_t first = 0; first < stacks.size(); first += kMostStacks) {
+    const bool is_replaced = is_sole(through);
+    tensor_list seeds, gates;
+    Tables tables;
+    Gated gated;
+    Inputs inputs;
+    for (size_t i = first; i < std::min(stacks.size(), first + kMostStacks); ++i) {
+      tables.all.push_back(stacks[i].table);
+      seeds.push_back(stacks[i].seeds);
+      gated.gate_of.push_back(stacks[i].gates.defined() ? std::ssize(gates) : -1);
+      if (stacks[i].gates.defined()) gates.push_back(stacks[i].gates);
+      if (is_replaced && stacks[i].input.defined()) inputs.all.push_back(stacks[i].input);
+    }
+    if (inputs.all.size() < seeds.size()) inputs.all.clear();
+    through =
+        BlendFunction::apply(through, at::TensorList(seeds), at::TensorList(gates), tables, gated, inputs);
+  }
   return through;
 }
 

@@ -2,7 +2,6 @@
 // its rule is one for the whole block. A lane that is not blended is copied bit for bit, and where the result
 // takes the place of what it is made from, it is left alone.
 #include "espalier/grow/blend/kernel.h"
-#include "espalier/grow/blend/rule.h"
 #include "espalier/grow/blend/sample_rows.cuh"
 
 namespace espalier::grow {
@@ -12,30 +11,6 @@ using lanes::load;
 using lanes::store;
 using lanes::sum_t;
 using lanes::wide_t;
-
-// Where the block's lane has its seed, and what is done with it.
-struct Held {
-  int stack = -1;
-  int64_t entry = -1;
-  LaneBlend blend;
-  BlendRule rule = BlendRule::kThrough;
-  bool gated = false;
-};
-
-__device__ inline Held held_by(const BlendArgs& args, int lane) {
-  Held held;
-  for (int i = 0; i < args.num_stacks && held.entry < 0; ++i) {
-    held.entry = args.stacks[i].entry_of_lane[lane];
-    held.stack = i;
-  }
-  if (held.entry < 0) return held;
-  held.blend = {args.amplitude[lane], static_cast<BlendOperator>(args.blend_operator[lane]),
-                args.isolated[lane]};
-  held.rule = held.blend.rule();
-  held.gated = held.blend.blend_operator == BlendOperator::kGate &&
-               args.stacks[held.stack].gates.data != nullptr && is_arithmetic(held.rule);
-  return held;
-}
 
 // One value per sample, [E,B].
 template <class W>

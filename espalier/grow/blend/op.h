@@ -9,9 +9,9 @@
 //   once.
 // - h has one consumer: its two gradients are added here, lane by lane, in the layout of a stack, and not by
 //   autograd.
-// - On CUDA one kernel does all stacks of a slot in a pass, and an empty entry costs next to nothing: neither
-//   its input nor its gradients are written there. Where nobody else holds h, or a gradient, it becomes the
-//   result: lanes without a seed then cost nothing either.
+// - One pass does all stacks of a slot, and an empty entry costs next to nothing: neither its input nor its
+//   gradients are written. Where nobody else holds h, or a gradient, it becomes the result: lanes without a
+//   seed then cost nothing either.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@
 
 namespace espalier::grow {
 
-// What both ops read of a stack's lanes; device tensors. E entries, L lanes.
+// What both ops read of a stack's lanes; dense, where h is. E entries, L lanes.
 struct BlendTable {
   at::Tensor entries;         // [E] i64: the lane of each entry, -1 empty
   at::Tensor entry_of_lane;   // [L] i64: the entry of each lane, -1 none here

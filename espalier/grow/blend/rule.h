@@ -34,10 +34,18 @@ ESPALIER_HOST_DEVICE bool is_arithmetic(BlendRule rule) {
   return rule == BlendRule::kSum || rule == BlendRule::kProduct;
 }
 
-// By an arithmetic rule.
+// By an arithmetic rule; of a product, from the tanh t of s - h.
+template <class W>
+ESPALIER_HOST_DEVICE W sum_of(W weight, W h, W s) {
+  return h + weight * (s - h);
+}
+template <class W>
+ESPALIER_HOST_DEVICE W product_of(W weight, W h, W t) {
+  return h * (W(1) + weight * t);
+}
 template <class W>
 ESPALIER_HOST_DEVICE W blended(BlendRule rule, W weight, W h, W s) {
-  return rule == BlendRule::kProduct ? h * (W(1) + weight * std::tanh(s - h)) : h + weight * (s - h);
+  return rule == BlendRule::kProduct ? product_of(weight, h, std::tanh(s - h)) : sum_of(weight, h, s);
 }
 
 template <class W>
@@ -45,12 +53,22 @@ struct BlendGradient {
   W grad_h, grad_s;
 };
 
-// The same, backward: op.cpp has the formulas.
+// The same, backward. With G the gradient of the output, w the weight and t as above:
+//   a sum      h: G (1 - w),  s: G w,  and of a gate: a sum of G (s - h);
+//   a product  h: G (1 + w t - h w (1 - t^2)),  s: G h w (1 - t^2).
+template <class W>
+ESPALIER_HOST_DEVICE BlendGradient<W> sum_gradient(W weight, W grad) {
+  return {grad * (W(1) - weight), grad * weight};
+}
+template <class W>
+ESPALIER_HOST_DEVICE BlendGradient<W> product_gradient(W weight, W h, W t, W grad) {
+  const W slope = h * weight * (W(1) - t * t);
+  return {grad * (W(1) + weight * t - slope), grad * slope};
+}
 template <class W>
 ESPALIER_HOST_DEVICE BlendGradient<W> blend_gradient(BlendRule rule, W weight, W h, W s, W grad) {
-  if (rule != BlendRule::kProduct) return {grad * (W(1) - weight), grad * weight};
-  const W t = std::tanh(s - h), slope = h * weight * (W(1) - t * t);
-  return {grad * (W(1) + weight * t - slope), grad * slope};
+  return rule == BlendRule::kProduct ? product_gradient(weight, h, std::tanh(s - h), grad)
+                                     : sum_gradient(weight, grad);
 }
 
 }  // namespace espalier::grow

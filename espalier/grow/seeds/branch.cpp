@@ -26,12 +26,15 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 // x + y, stacked as x is.
-at::Tensor sum_of(const at::Tensor& x, const at::Tensor& y, [[maybe_unused]] const at::Tensor& entries) {
+at::Tensor sum_of(const at::Tensor& x, const at::Tensor& y, const at::Tensor& entries) {
 #if ESPALIER_WITH_CUDA
   if (takes_branch_cuda(x)) return formula_by_cuda(Formula::kSum, x, y, x, entries);
 #endif
-  at::Tensor sum = stacked_like(x);
-  at::add_out(sum, x, y);
+  const at::Tensor sum = stacked_like(x);
+  each_lane(x, entries, [&](auto cut) {
+    at::Tensor to = cut(sum);
+    at::add_out(to, cut(x), cut(y));
+  });
   return sum;
 }
 
@@ -66,7 +69,7 @@ struct MixFunction : torch::autograd::Function<MixFunction> {
     if (takes_branch_cuda(x)) return mix_by_cuda(x, y, t, entries);
 #endif
     at::Tensor out = stacked_like(x);
-    each_lane(x, [&](auto cut, int64_t) {
+    each_lane(x, entries, [&](auto cut) {
       const at::Tensor from = wide(cut(x));
       cut(out).copy_(from + lanes::per_lane(cut(t).select(1, 0), from) * (wide(cut(y)) - from));
     });
@@ -83,7 +86,7 @@ struct MixFunction : torch::autograd::Function<MixFunction> {
     }
 #endif
     const at::Tensor grad_x = stacked_like(x), grad_y = stacked_like(y), grad_t = stacked_like(t);
-    each_lane(x, [&](auto cut, int64_t) {
+    each_lane(x, saved[3], [&](auto cut) {
       const at::Tensor grad = wide(cut(grads[0]));
       const at::Tensor factor = lanes::per_lane(cut(t).select(1, 0), grad);
       cut(grad_x).copy_(grad * (1 - factor));
@@ -103,9 +106,8 @@ struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
     if (takes_scale_cuda(x)) return scale_by_cuda(x, scale, entries);
 #endif
     at::Tensor out = stacked_like(x);
-    each_lane(x, [&](auto cut, int64_t) {
-      cut(out).copy_(wide(cut(x)) * wide(cut(scale)).unsqueeze(-1).unsqueeze(-1));
-    });
+    each_lane(x, entries,
+              [&](auto cut) { cut(out).copy_(wide(cut(x)) * wide(cut(scale)).unsqueeze(-1).unsqueeze(-1)); });
     return out;
   }
 
@@ -119,7 +121,7 @@ struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
     }
 #endif
     const at::Tensor grad_x = stacked_like(x), grad_scale = stacked_like(scale);
-    each_lane(x, [&](auto cut, int64_t) {
+    each_lane(x, saved[2], [&](auto cut) {
       const at::Tensor grad = wide(cut(grads[0]));
       cut(grad_x).copy_(grad * wide(cut(scale)).unsqueeze(-1).unsqueeze(-1));
       const auto type = sum_type(x);
@@ -145,7 +147,7 @@ struct CurveFunction : torch::autograd::Function<CurveFunction> {
   }
 
  private:
-  static at::Tensor value_of(const at::Tensor& x, Curve curve, [[maybe_unused]] const at::Tensor& entries) {
+  static at::Tensor value_of(const at::Tensor& x, Curve curve, const at::Tensor& entries) {
 #if ESPALIER_WITH_CUDA
     if (takes_branch_cuda(x)) {
       const Formula formula = curve == Curve::kRelu      ? Formula::kRelu
@@ -155,7 +157,7 @@ struct CurveFunction : torch::autograd::Function<CurveFunction> {
     }
 #endif
     at::Tensor out = stacked_like(x);
-    each_lane(x, [&](auto cut, int64_t) {
+    each_lane(x, entries, [&](auto cut) {
       at::Tensor to = cut(out);
       if (curve == Curve::kRelu) at::relu_out(to, cut(x));
       if (curve == Curve::kSigmoid) at::sigmoid_out(to, cut(x));
@@ -165,7 +167,7 @@ struct CurveFunction : torch::autograd::Function<CurveFunction> {
   }
 
   static at::Tensor times_slope(const at::Tensor& grad, const at::Tensor& out, Curve curve,
-                                [[maybe_unused]] const at::Tensor& entries) {
+                                const at::Tensor& entries) {
 #if ESPALIER_WITH_CUDA
     if (takes_branch_cuda(out)) {
       const Formula formula = curve == Curve::kRelu      ? Formula::kWhereOutput
@@ -175,7 +177,7 @@ struct CurveFunction : torch::autograd::Function<CurveFunction> {
     }
 #endif
     at::Tensor grad_x = stacked_like(out);
-    each_lane(out, [&](auto cut, int64_t) {
+    each_lane(out, entries, [&](auto cut) {
       at::Tensor to = cut(grad_x);
       if (curve == Curve::kRelu) at::threshold_backward_out(to, cut(grad), cut(out), 0);
       if (curve == Curve::kSigmoid) at::sigmoid_backward_out(to, cut(grad), cut(out));

@@ -3,8 +3,8 @@
 // Kept true: entries never mix, and an entry's bits are those it has alone; outputs and gradients are born
 // stacked, in x's memory format. (torch's own sums would close the gaps between lanes, and CPU kernels round
 // by alignment; its tanh and sigmoid round differently in a vector and at its tail.) Arithmetic is in f32,
-// f64 for f64, and rounded once. Differentiable once. On CUDA a pass is one kernel, and one more where it
-// sums over a whole entry; empty entries (lanes/active.h) are left out there.
+// f64 for f64, and rounded once. Differentiable once. Empty entries (lanes/active.h) are left out. On CUDA a
+// pass is one kernel, and one more where it sums over a whole entry.
 #pragma once
 
 #include <ATen/core/Tensor.h>

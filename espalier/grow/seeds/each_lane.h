@@ -6,24 +6,22 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "espalier/lanes/active.h"
 #include "espalier/lanes/stack.h"
 
 namespace espalier::grow {
 
-// Calls formula(cut, lane) with a cut that takes a stacked tensor's part: lane `lane` as [1,...] on the CPU;
-// elsewhere everything, once, with lane -1. An undefined tensor stays so.
+// Calls formula(cut) with a cut that takes a stacked tensor's part: on the CPU one lane as [1,...], for those
+// of the entries that are not empty (lanes/active.h); elsewhere everything, once.
 template <class Formula>
-void each_lane(const at::Tensor& stacked, const Formula& formula) {
+void each_lane(const at::Tensor& stacked, const at::Tensor& entries, const Formula& formula) {
   if (!stacked.is_cpu()) {
-    formula([](const at::Tensor& tensor) { return tensor; }, int64_t{-1});
+    formula([](const at::Tensor& tensor) { return tensor; });
     return;
   }
   for (int64_t lane = 0; lane < stacked.size(0); ++lane)
-    formula(
-        [lane](const at::Tensor& tensor) {
-          return tensor.defined() ? tensor.narrow(0, lane, 1) : at::Tensor();
-        },
-        lane);
+    if (lanes::is_active(entries, lane))
+      formula([lane](const at::Tensor& tensor) { return tensor.narrow(0, lane, 1); });
 }
 
 // The type of arithmetic: narrow floats are computed with in f32 and rounded once.

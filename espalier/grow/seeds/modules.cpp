@@ -67,11 +67,6 @@ int64_t norm_parameters(int64_t channels) {
   return 2 * channels;
 }
 
-// On the CPU what a branch adds to x is kept apart from its norm; on a GPU the norm adds it up.
-double sums_apart(at::Device device) {
-  return device.is_cpu() ? 1 : 0;
-}
-
 // How a class of Python with a group norm is made.
 std::string with_groups(const SeedShape& shape) {
   return fmt::format("{}, groups={}", shape.channels, group_norm_groups(shape.channels));
@@ -217,7 +212,7 @@ class Depthwise final : public SeedModule {
     return shape.channels * (9 + shape.channels) + norm_parameters(shape.channels);
   }
   static constexpr int32_t kPreference = 3;
-  static double held(const SeedShape& /*shape*/, at::Device device) { return 4 + sums_apart(device); }
+  static double held(const SeedShape& /*shape*/, at::Device /*device*/) { return 4; }
   static PythonSeed python(const SeedShape& shape) {
     return {.type = {"Depthwise", R"py(class Depthwise(nn.Module):
     """x + norm(relu(1x1(3x3 depthwise(x))))"""
@@ -328,7 +323,7 @@ class ConvSmall final : public SeedModule {
     return shape.channels * shape.channels + norm_parameters(shape.channels);
   }
   static constexpr int32_t kPreference = 6;
-  static double held(const SeedShape& /*shape*/, at::Device device) { return 3 + sums_apart(device); }
+  static double held(const SeedShape& /*shape*/, at::Device /*device*/) { return 3; }
   static PythonSeed python(const SeedShape& shape) {
     return {.type = {"ConvSmall", R"py(class ConvSmall(nn.Module):
     """x + norm(relu(1x1(x)))"""
@@ -379,8 +374,8 @@ class Conv final : public SeedModule {
            (9 * shape.channels * shape.channels + norm_parameters(shape.channels));
   }
   static constexpr int32_t kPreference = kRounds == 1 ? 1 : 7;
-  static double held(const SeedShape& /*shape*/, at::Device device) {
-    return 1 + 2 * static_cast<double>(kRounds) + sums_apart(device);
+  static double held(const SeedShape& /*shape*/, at::Device /*device*/) {
+    return 1 + 2 * static_cast<double>(kRounds);
   }
   static PythonSeed python(const SeedShape& shape) {
     if constexpr (kRounds == 1)

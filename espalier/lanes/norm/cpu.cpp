@@ -1,7 +1,6 @@
 #include "espalier/lanes/norm/cpu.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "espalier/lanes/active.h"
+#include "espalier/lanes/norm/cpu_parts.h"
 #include "espalier/lanes/norm/cpu_rows.h"
 #include "espalier/lanes/stack.h"
 
@@ -19,93 +19,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kPartValues = 1 << 15;  // in whole samples: work that is worth a thread's while
-constexpr int64_t kPeriodValues = 256;    // at least, where there are fewer channels
-
-struct Sizes {
-  explicit Sizes(const at::Tensor& x)
-      : batch(x.size(1)), channels(x.size(2)), height(x.size(3)), width(x.size(4)) {}
-
-  int64_t row() const { return width * channels; }
-  int64_t sample() const { return height * row(); }
-  int64_t pooled_row() const { return width / 2 * channels; }
-  int64_t count() const { return batch * height * width; }  // that a statistic is taken over
-  int64_t period() const { return channels * std::max<int64_t>(1, kPeriodValues / channels); }
-  int64_t part_samples() const { return std::max<int64_t>(1, kPartValues / sample()); }
-  int64_t parts() const { return (batch + part_samples() - 1) / part_samples(); }
-
-  int64_t batch, channels, height, width;
-};
-
-// A value per channel, repeated over the period.
-template <class To, class From>
-std::vector<To> repeated(const From* values, const Sizes& sizes) {
-  std::vector<To> all;
-  all.reserve(static_cast<size_t>(sizes.period()));
-  while (std::ssize(all) < sizes.period())
-    for (int64_t c = 0; c < sizes.channels; ++c) all.push_back(static_cast<To>(values[c]));
-  return all;
-}
-
-// Sums over a period, added up per channel.
-void fold(const std::vector<double>& acc, int64_t channels, double* to) {
-  std::fill(to, to + channels, 0.0);
-  for (auto from = acc.begin(); from != acc.end(); from += channels)
-    for (int64_t c = 0; c < channels; ++c) to[c] += from[c];
-}
-
-// Where a lane begins.
-template <class T>
-T* lane_of(const at::Tensor& stacked, int64_t lane) {
-  return stacked.data_ptr<T>() + lane * stacked.stride(0);
-}
-
-// One lane's part of the batch.
-struct Part {
-  int64_t lane, number, first, last;  // samples, the last exclusive
-};
-
-class Parts {
- public:
-  Parts(const at::Tensor& x, const at::Tensor& entries) : sizes(x) {
-    for (int64_t lane = 0; lane < x.size(0); ++lane)
-      if (is_active(entries, lane)) lanes.push_back(lane);
-  }
-
-  template <class Body>
-  void each(const Body& body) const {
-    const int64_t parts = sizes.parts(), samples = sizes.part_samples();
-    // Small lanes share a thread: waking one takes as long as some ten thousand values.
-    const int64_t grain = std::max<int64_t>(1, 2 * kPartValues / (samples * sizes.sample()));
-    at::parallel_for(0, std::ssize(lanes) * parts, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        body(Part{lanes[static_cast<size_t>(i / parts)], i % parts, i % parts * samples,
-                  std::min((i % parts + 1) * samples, sizes.batch)});
-    });
-  }
-
-  // Sums per channel that each part leaves: [lanes,parts,C] f64, for each of `kinds`.
-  at::Tensor sums(int64_t all_lanes, int64_t kinds) const {
-    return at::empty({all_lanes, sizes.parts(), kinds, sizes.channels}, at::kDouble);
-  }
-  double* sum(const at::Tensor& sums, const Part& part, int64_t kind) const {
-    return sums.data_ptr<double>() +
-           ((part.lane * sizes.parts() + part.number) * sums.size(2) + kind) * sizes.channels;
-  }
-  // All parts of one lane, in their order.
-  std::vector<double> total(const at::Tensor& sums, int64_t lane, int64_t kind) const {
-    std::vector<double> all(static_cast<size_t>(sizes.channels), 0.0);
-    for (int64_t number = 0; number < sizes.parts(); ++number) {
-      const double* const from = sum(sums, {lane, number, 0, 0}, kind);
-      for (size_t c = 0; c < all.size(); ++c) all[c] += from[c];
-    }
-    return all;
-  }
-
-  Sizes sizes;
-  std::vector<int64_t> lanes;
-};
-
 // What a lane's statistics come to. mean, scale (one over the deviation): [L,C] f64; affine: [L,2,C] f64,
 // what x is multiplied with and what is added.
 struct Statistics {
@@ -113,9 +26,9 @@ struct Statistics {
 };
 
 template <class T>
-Statistics statistics_of(const Parts& parts, const at::Tensor& x, const at::Tensor& weight,
+Statistics statistics_of(const NormParts& parts, const at::Tensor& x, const at::Tensor& weight,
                          const at::Tensor& bias, const BatchNormCall& call) {
-  const Sizes& sizes = parts.sizes;
+  const NormSizes& sizes = parts.sizes;
   const NormRows<T>& rows = norm_rows<T>();
   const int64_t channels = sizes.channels;
   Statistics made{.mean = at::empty({x.size(0), channels}, at::kDouble),
@@ -125,7 +38,7 @@ Statistics statistics_of(const Parts& parts, const at::Tensor& x, const at::Tens
   const auto n = static_cast<double>(sizes.count());
   const at::Tensor sums = trains ? parts.sums(x.size(0), 1) : at::Tensor();
   const auto add_up = [&](const auto& add_row) {
-    parts.each([&](const Part& part) {
+    parts.each([&](const NormPart& part) {
       std::vector<double> acc(static_cast<size_t>(sizes.period()), 0.0);
       const T* const from = lane_of<T>(x, part.lane);
       for (int64_t row = part.first * sizes.height; row < part.last * sizes.height; ++row)
@@ -177,14 +90,14 @@ Statistics statistics_of(const Parts& parts, const at::Tensor& x, const at::Tens
 }
 
 template <class T>
-void normalise(const Parts& parts, const at::Tensor& x, const at::Tensor& residual,
+void normalise(const NormParts& parts, const at::Tensor& x, const at::Tensor& residual,
                const Statistics& statistics, const BatchNormCall& call, const at::Tensor& out,
                const at::Tensor& places) {
-  const Sizes& sizes = parts.sizes;
+  const NormSizes& sizes = parts.sizes;
   const NormRows<T>& rows = norm_rows<T>();
   const int64_t row = sizes.row(), period = sizes.period();
   const bool relu = call.activation == Activation::kRelu, pools = call.pooling == Pooling::k2x2;
-  parts.each([&](const Part& part) {
+  parts.each([&](const NormPart& part) {
     const double* const affine = lane_of<double>(statistics.affine, part.lane);
     const std::vector<double> a = repeated<double>(affine, sizes),
                               b = repeated<double>(affine + sizes.channels, sizes);
@@ -222,7 +135,8 @@ struct Backward {
 
 // Calls body(row of x and of what is like it, gradient past pool and ReLU [W,C] f32) for all rows of a part.
 template <class T, class Body>
-void each_gradient_row(const Sizes& sizes, const Part& part, const Backward& given, const Body& body) {
+void each_gradient_row(const NormSizes& sizes, const NormPart& part, const Backward& given,
+                       const Body& body) {
   const NormRows<T>& rows = norm_rows<T>();
   const int64_t row = sizes.row();
   const T* const grad = lane_of<T>(given.grad, part.lane);
@@ -261,13 +175,13 @@ struct Gradients {
 //   weight: s times the sum of g (x - m), bias: the sum of g;
 //   x: (g - mean of g - (x - m) s s mean of g (x - m)) s w; g s w where the statistics were given.
 template <class T>
-void write_gradients(const Parts& parts, const Statistics& statistics, const at::Tensor& weight,
+void write_gradients(const NormParts& parts, const Statistics& statistics, const at::Tensor& weight,
                      const Backward& given, const Gradients& to) {
-  const Sizes& sizes = parts.sizes;
+  const NormSizes& sizes = parts.sizes;
   const NormRows<T>& rows = norm_rows<T>();
   const int64_t row = sizes.row(), period = sizes.period(), channels = sizes.channels;
   const at::Tensor sums = parts.sums(given.x.size(0), 2);
-  parts.each([&](const Part& part) {
+  parts.each([&](const NormPart& part) {
     std::vector<double> added(static_cast<size_t>(period), 0.0), dots(added);
     const std::vector<double> mean = repeated<double>(lane_of<double>(statistics.mean, part.lane), sizes);
     const T* const x = lane_of<T>(given.x, part.lane);
@@ -296,7 +210,7 @@ void write_gradients(const Parts& parts, const Statistics& statistics, const at:
     }
   }
   if (!to.x.defined()) return;
-  parts.each([&](const Part& part) {
+  parts.each([&](const NormPart& part) {
     const float* const term = lane_of<float>(terms, part.lane);
     const std::vector<float> mean = repeated<float>(lane_of<double>(statistics.mean, part.lane), sizes),
                              shift = repeated<float>(term, sizes),
@@ -324,7 +238,7 @@ struct BatchNormCpuFunction : torch::autograd::Function<BatchNormCpuFunction> {
     const at::Tensor places =
         pools ? at::empty({x.size(0), x.size(1), x.size(3) / 2, x.size(4) / 2, x.size(2)}, at::kByte)
               : at::Tensor();
-    const Parts parts(x, entries);
+    const NormParts parts(x, entries);
     Statistics statistics;
     AT_DISPATCH_SWITCH(x.scalar_type(), "lane_batch_norm2d", AT_DISPATCH_CASE(at::kFloat, [&] {
                          statistics = statistics_of<scalar_t>(parts, x, weight, bias, call);
@@ -358,7 +272,7 @@ struct BatchNormCpuFunction : torch::autograd::Function<BatchNormCpuFunction> {
         .bias = empty_lanes(weight.sizes(), weight.options()),
         // Where there was none, no input has its place.
         .residual = like_x(ctx->saved_data["residual"].toBool() && ctx->needs_input_grad(3))};
-    const Parts parts(x, saved[4]);
+    const NormParts parts(x, saved[4]);
     AT_DISPATCH_SWITCH(x.scalar_type(), "lane_batch_norm2d", AT_DISPATCH_CASE(at::kFloat, [&] {
                          write_gradients<scalar_t>(parts, statistics, weight, given, made);
                        }) AT_DISPATCH_CASE(at::kBFloat16, [&] {

@@ -206,6 +206,34 @@ template <class T>
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(values[i]);
 }
 
+template <class T>
+[[gnu::always_inline]] inline void rectify_row(const T* __restrict x, int64_t n, T* __restrict out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = wide(x[i]) <= 0 ? static_cast<T>(0.0f) : x[i];  // a NaN stays
+}
+
+template <class T>
+[[gnu::always_inline]] inline void grad_x_group_row(const float* __restrict grad, const T* __restrict x,
+                                                    int64_t n, int64_t period, const float* __restrict mean,
+                                                    const float* __restrict shift,
+                                                    const float* __restrict slope,
+                                                    const float* __restrict factor, bool rectified,
+                                                    T* __restrict out) {
+  const auto gradient = [&](int64_t begin, int64_t i) __attribute__((always_inline)) {
+    return grad[begin + i] * factor[i] - shift[i] - (wide(x[begin + i]) - mean[i]) * slope[i];
+  };
+  each_run(
+      n, period, [&](int64_t begin, int64_t count) __attribute__((always_inline)) {
+        if (rectified) {
+          for (int64_t i = 0; i < count; ++i) {
+            const float passed = gradient(begin, i);
+            out[begin + i] = static_cast<T>(wide(x[begin + i]) <= 0 ? 0.0f : passed);
+          }
+        } else {
+          for (int64_t i = 0; i < count; ++i) out[begin + i] = static_cast<T>(gradient(begin, i));
+        }
+      });
+}
+
 // Only a function can have a target, so each unit names its own.
 #define ESPALIER_NORM_ROWS(Unit, ...)                                                                        \
   template <class T>                                                                                         \
@@ -250,8 +278,17 @@ template <class T>
     __VA_ARGS__ static void cast(const float* values, int64_t n, T* out) {                                   \
       cast_row(values, n, out);                                                                              \
     }                                                                                                        \
+    __VA_ARGS__ static void rectify(const T* x, int64_t n, T* out) {                                         \
+      rectify_row(x, n, out);                                                                                \
+    }                                                                                                        \
+    __VA_ARGS__ static void grad_x_group(const float* grad, const T* x, int64_t n, int64_t period,           \
+                                         const float* mean, const float* shift, const float* slope,          \
+                                         const float* factor, bool rectified, T* out) {                      \
+      grad_x_group_row(grad, x, n, period, mean, shift, slope, factor, rectified, out);                      \
+    }                                                                                                        \
     static NormRows<T> all() {                                                                               \
-      return {&add, &add_squares, &apply, &pool, &unpool, &mask, &add_gradients, &grad_x, &cast};            \
+      return {&add,           &add_squares, &apply, &pool,    &unpool,      &mask,                           \
+              &add_gradients, &grad_x,      &cast,  &rectify, &grad_x_group};                                \
     }                                                                                                        \
   }
 

@@ -1,9 +1,9 @@
-// The inner loops of the CPU's batch norm (cpu.h), over one row of pixels at a time, compiled for several
-// vector units and chosen by what this machine has.
+// The inner loops of the CPU's norms (cpu.h, group_cpu.h), over one row of pixels at a time, compiled for
+// several vector units and chosen by what this machine has.
 //
-// A row is W pixels of C channels, side by side. What belongs to a channel (means, scales, sums) is repeated
-// over a period of whole pixels, so that loops are long where there are few channels: value i of a row meets
-// entry i mod period.
+// A row is W pixels of C channels, side by side; of group norm, all pixels of a sample. What belongs to a
+// channel (means, scales, sums) is repeated over a period of whole pixels, so that loops are long where there
+// are few channels: value i of a row meets entry i mod period.
 //
 // Kept true: sums over rows are the same bits whoever masked or pooled them, since a row is always added
 // value by value from its first.
@@ -37,6 +37,11 @@ struct NormRows {
   void (*grad_x)(const float* grad, const T* x, int64_t n, int64_t period, const float* mean,
                  const float* shift, const float* slope, const float* factor, T* out);
   void (*cast)(const float* values, int64_t n, T* out);
+  // out = x, not below 0.
+  void (*rectify)(const T* x, int64_t n, T* out);
+  // out = grad factor - shift - (x - mean) slope; with rectified 0 where x is 0 or less.
+  void (*grad_x_group)(const float* grad, const T* x, int64_t n, int64_t period, const float* mean,
+                       const float* shift, const float* slope, const float* factor, bool rectified, T* out);
 };
 
 // For float and c10::BFloat16.

@@ -13,6 +13,7 @@
 #include "espalier/lanes/head/pool.h"
 #include "espalier/lanes/norm/cpu.h"
 #include "espalier/lanes/norm/cuda.h"
+#include "espalier/lanes/norm/group_cpu.h"
 #include "espalier/lanes/stack.h"
 
 namespace espalier::lanes {
@@ -345,12 +346,11 @@ at::Tensor lane_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, cons
   return normed;
 }
 
-bool takes_rectified([[maybe_unused]] const at::Tensor& x) {
+bool takes_rectified(const at::Tensor& x) {
 #if ESPALIER_WITH_CUDA
-  return takes_norm_kernel(x);
-#else
-  return false;
+  if (takes_norm_kernel(x)) return true;
 #endif
+  return takes_group_norm_cpu(x);
 }
 
 at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -361,16 +361,20 @@ at::Tensor lane_group_norm(const at::Tensor& x, const at::Tensor& weight, const 
     TORCH_CHECK(call.residual.scalar_type() == x.scalar_type() && call.residual.device() == x.device(),
                 "lane_group_norm: residual: want ", x.scalar_type(), " on ", x.device(), " as x, got ",
                 call.residual.scalar_type(), " on ", call.residual.device());
-    TORCH_CHECK(
-        takes_rectified(x) && call.activation == Activation::kNone && !call.mask.defined(),
-        "lane_group_norm: residual: want x on CUDA, channels-last, no mask and no ReLU after it, got ",
-        x.device());
+    TORCH_CHECK(takes_rectified(x) && call.activation == Activation::kNone && !call.mask.defined(),
+                "lane_group_norm: residual: want x channels-last, on CUDA or f32 or bf16, no mask and no "
+                "ReLU after it, "
+                "got ",
+                x.scalar_type(), " on ", x.device());
   }
 #if ESPALIER_WITH_CUDA
   if (takes_norm_kernel(x)) return group_norm_by_kernel(x, weight, bias, call);
 #endif
-  TORCH_CHECK(!call.is_rectified, "lane_group_norm: is_rectified: want x on CUDA, channels-last, got ",
-              x.device(), " with strides ", x.strides(), "; rectify it before");
+  if (takes_group_norm_cpu(x) && !call.mask.defined()) return group_norm_by_cpu(x, weight, bias, call);
+  TORCH_CHECK(
+      !call.is_rectified,
+      "lane_group_norm: is_rectified: want x channels-last, on CUDA or f32 or bf16 without a mask, got ",
+      x.scalar_type(), " on ", x.device(), " with strides ", x.strides(), "; rectify it before");
   const Norm norm{.over = Over::kGroup,
                   .groups = call.groups,
                   .activation = call.activation,

@@ -53,7 +53,8 @@ struct GroupNormCall {
       {};  // [L,B,C,H,W] as x, added to the result; where takes_rectified(x) alone, without mask
 };
 
-// Whether lane_group_norm() can take the ReLU before it and the sum after it into its own kernels.
+// Whether lane_group_norm() can take the ReLU before it and the sum after it into its own loops, without a
+// mask.
 bool takes_rectified(const at::Tensor& x);
 
 // As lane_batch_norm2d(); statistics are a sample's own, over the channels of a group.

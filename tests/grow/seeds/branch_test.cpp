@@ -1,5 +1,7 @@
 #include "espalier/grow/seeds/branch.h"
 
+#include <cfenv>
+
 #include "espalier/lanes/active.h"
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
@@ -178,9 +180,7 @@ TEST(LaneBranchCuda, TakesNarrowImagesWithMasters) {
   }
 }
 
-TEST(LaneBranchCuda, LeavesOutEmptyEntriesForwardAndBackward) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  const lanes::testing::OnCuda cuda;
+void expect_to_leave_out_empty_entries() {
   const at::Tensor entries = at::tensor({2, -1, 0}, at::kLong).to(lanes::testing::test_device());
   const auto type = at::kBFloat16;
   at::Tensor x = lanes::testing::stacked_copy(random_lanes({3, 2, 8, 3, 3}), type).set_requires_grad(true);
@@ -205,6 +205,41 @@ TEST(LaneBranchCuda, LeavesOutEmptyEntriesForwardAndBackward) {
       lanes::testing::expect_same_bits(got[i].select(0, entry), want[i].select(0, entry),
                                        "gradient " + std::to_string(i));
   }
+}
+
+TEST(LaneBranch, LeavesOutEmptyEntriesForwardAndBackward) {
+  expect_to_leave_out_empty_entries();
+}
+
+TEST(LaneBranchCuda, LeavesOutEmptyEntriesForwardAndBackward) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const lanes::testing::OnCuda cuda;
+  expect_to_leave_out_empty_entries();
+}
+
+// Infinities that cancel are an invalid operation, which the processor remembers.
+TEST(LaneBranch, ComputesNothingForEmptyEntriesOnTheCpu) {
+  if (espalier::testing::kIsEmulated) GTEST_SKIP() << "kernels, whose rows are all launched";
+  const double infinity = std::numeric_limits<double>::infinity();
+  const auto filled = [&](at::IntArrayRef sizes, double value) {
+    at::Tensor made = lanes::testing::random_lanes(sizes).abs_();
+    made.select(0, 1).fill_(value);
+    return made.set_requires_grad(true);
+  };
+  const at::Tensor x = filled({3, 2, 8, 3, 3}, infinity), y = filled({3, 2, 8, 3, 3}, -infinity),
+                   t = filled({3, 1}, 0), scale = filled({3, 2, 8}, 0);
+  const auto is_valid = [&](const at::Tensor& entries) {
+    const lanes::ActiveLanes active(entries);
+    std::feclearexcept(FE_INVALID);
+    const auto [a, b] = lane_fork(x);
+    const at::Tensor out = lane_curve(lane_scale(lane_mix(a, lane_residual(b, y), t), scale), Curve::kTanh);
+    const at::Tensor grad = lanes::testing::random_lanes(out.sizes());
+    grad.select(0, 1).fill_(infinity);
+    torch::autograd::grad({out}, {x, y, t, scale}, {grad});
+    return std::fetestexcept(FE_INVALID) == 0;
+  };
+  EXPECT_FALSE(is_valid(at::tensor({2, 1, 0}, at::kLong)));
+  EXPECT_TRUE(is_valid(at::tensor({2, -1, 0}, at::kLong)));
 }
 
 TEST(LaneBranch, NamesTheArgumentOfOtherSizes) {

@@ -80,49 +80,88 @@ TEST(LaneGroupNormCuda, TakesThousandsOfChannels) {
   testing::expect_equals_torch(group_norm_layer({1, 2, 4096, 2, 1}, 32, Activation::kNone, {}));
 }
 
+// A ReLU before the norm, in its own loops where these take it: not of f64 on the CPU.
+Layer rectified_layer(at::IntArrayRef sizes, int64_t groups) {
+  const std::vector<int64_t> channels{sizes[0], sizes[2]};
+  return {.stacked =
+              [=](const Tensors& in) {
+                return takes_rectified(in[0])
+                           ? lane_group_norm(in[0], in[1], in[2], {.groups = groups, .is_rectified = true})
+                           : lane_group_norm(in[0].relu(), in[1], in[2], {.groups = groups});
+              },
+          .torch = [=](const Tensors& in) { return at::group_norm(in[0].relu(), groups, in[1], in[2]); },
+          .inputs = {random_lanes(sizes), random_lanes(channels), random_lanes(channels)}};
+}
+
+// The same, or without the ReLU, and a sum after it.
+Layer beside_layer(at::IntArrayRef sizes, int64_t groups, bool is_rectified) {
+  Layer layer = rectified_layer(sizes, groups);
+  layer.inputs.push_back(random_lanes(sizes));
+  layer.stacked = [=](const Tensors& in) {
+    if (takes_rectified(in[0]))
+      return lane_group_norm(in[0], in[1], in[2],
+                             {.groups = groups, .is_rectified = is_rectified, .residual = in[3]});
+    return lane_group_norm(is_rectified ? in[0].relu() : in[0], in[1], in[2], {.groups = groups}) + in[3];
+  };
+  layer.torch = [=](const Tensors& in) {
+    return at::group_norm(is_rectified ? in[0].relu() : in[0], groups, in[1], in[2]) + in[3];
+  };
+  return layer;
+}
+
+struct GroupedShape {
+  std::vector<int64_t> sizes;
+  int64_t groups;
+};
+
+void expect_relus_before() {
+  for (const GroupedShape& shape :
+       {GroupedShape{{2, 3, 8, 6, 5}, 8}, {{3, 2, 64, 4, 4}, 4}, {{1, 2, 6, 3, 3}, 3}})
+    testing::expect_contracts(rectified_layer(shape.sizes, shape.groups));
+}
+
+TEST(LaneGroupNorm, TakesTheReluBeforeIt) {
+  EXPECT_TRUE(takes_rectified(empty_lanes({2, 3, 8, 6, 5}, at::kFloat)));
+  EXPECT_TRUE(takes_rectified(empty_lanes({2, 3, 8, 6, 5}, at::kBFloat16)));
+  expect_relus_before();
+}
+
 TEST(LaneGroupNormCuda, TakesTheReluBeforeIt) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const testing::OnCuda cuda;
-  struct Shape {
-    std::vector<int64_t> sizes;
-    int64_t groups;
-  };
-  for (const Shape& shape : {Shape{{2, 3, 8, 6, 5}, 8}, {{3, 2, 64, 4, 4}, 4}, {{1, 2, 6, 3, 3}, 3}}) {
-    const testing::Layer layer{.stacked =
-                                   [&](const testing::Tensors& in) {
-                                     return lane_group_norm(in[0], in[1], in[2],
-                                                            {.groups = shape.groups, .is_rectified = true});
-                                   },
-                               .torch =
-                                   [&](const testing::Tensors& in) {
-                                     return at::group_norm(in[0].relu(), shape.groups, in[1], in[2]);
-                                   },
-                               .inputs = {testing::random_lanes(shape.sizes),
-                                          testing::random_lanes({shape.sizes[0], shape.sizes[2]}),
-                                          testing::random_lanes({shape.sizes[0], shape.sizes[2]})}};
-    testing::expect_contracts(layer);
-  }
+  expect_relus_before();
+}
+
+TEST(LaneGroupNorm, AddsWhatItStandsBeside) {
+  for (const bool is_rectified : {false, true})
+    testing::expect_contracts(beside_layer({2, 3, 16, 6, 5}, 2, is_rectified));
 }
 
 TEST(LaneGroupNormCuda, AddsWhatItStandsBeside) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const testing::OnCuda cuda;
-  for (const bool is_rectified : {false, true}) {
-    const std::vector<int64_t> sizes{2, 3, 16, 6, 5};
-    const testing::Layer layer{
-        .stacked =
-            [&](const testing::Tensors& in) {
-              return lane_group_norm(in[0], in[1], in[2],
-                                     {.groups = 2, .is_rectified = is_rectified, .residual = in[3]});
-            },
-        .torch =
-            [&](const testing::Tensors& in) {
-              return at::group_norm(is_rectified ? in[0].relu() : in[0], 2, in[1], in[2]) + in[3];
-            },
-        .inputs = {testing::random_lanes(sizes), testing::random_lanes({2, 16}),
-                   testing::random_lanes({2, 16}), testing::random_lanes(sizes)}};
-    testing::expect_contracts(layer);
+  for (const bool is_rectified : {false, true})
+    testing::expect_contracts(beside_layer({2, 3, 16, 6, 5}, 2, is_rectified));
+}
+
+// Batches of several parts, samples shorter than a vector, channels beyond the length of a run of sums.
+TEST(LaneGroupNorm, EqualsTorchWhereABatchIsAddedUpInParts) {
+  for (const GroupedShape& shape : {GroupedShape{{2, 9, 16, 32, 32}, 4},
+                                    {{3, 2, 4, 1, 1}, 2},
+                                    {{1, 3, 130, 3, 2}, 10},
+                                    {{2, 70, 24, 6, 5}, 3}}) {
+    SCOPED_TRACE(c10::Join("x", shape.sizes));
+    testing::expect_equals_torch(group_norm_layer(shape.sizes, shape.groups, Activation::kRelu, {}));
+    testing::expect_contracts(beside_layer(shape.sizes, shape.groups, /*is_rectified=*/true));
   }
+}
+
+TEST(LaneGroupNorm, RefusesAReluBeforeItBesideAMask) {
+  const at::Tensor x = testing::stacked_copy(testing::random_lanes({2, 3, 4, 5, 5}), at::kFloat),
+                   weight = at::ones({2, 4});
+  EXPECT_ERROR(lane_group_norm(x, weight, weight,
+                               {.groups = 2, .mask = at::ones({2, 3}, at::kBool), .is_rectified = true}),
+               c10::Error, "lane_group_norm: is_rectified", "without a mask");
 }
 
 TEST(LaneGroupNorm, RefusesAResidualWhereNoKernelAddsIt) {

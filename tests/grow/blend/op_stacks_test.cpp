@@ -1,4 +1,3 @@
-#if ESPALIER_WITH_CUDA
 #include "espalier/core/seed_stage.h"
 #include "espalier/grow/blend/op.h"
 #include "espalier/grow/seeds/branch.h"
@@ -103,7 +102,7 @@ Results run(const Case& given, at::Device device, Holds holds = Holds::kOwnCopy,
     for (size_t i = 0; i < stacks.size(); ++i) stacks[i].input = selected.inputs[i];
   }
   const at::Tensor out = lane_blend(std::move(selected.through), stacks);
-  EXPECT_EQ(out.data_ptr() == place, holds == Holds::kNothing && device == kernel_device());
+  EXPECT_EQ(out.data_ptr() == place, holds == Holds::kNothing);
   std::vector<at::Tensor> outputs{out}, grads{on(given.grad, device)}, leaves{h};
   if (grad == Grad::kOfTheFirst) {
     outputs[0] = (out.sum(0) * grads[0][0]).sum();
@@ -135,9 +134,7 @@ double tolerance(at::ScalarType type) {
                               : 0x1p-7;
 }
 
-TEST(LaneBlendCuda, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  const at::Device device = kernel_device();
+void expect_same_bits_in_place(at::Device device) {
   for (const auto type : {at::kFloat, at::kBFloat16})
     for (const auto& sample : kSamples) {
       SCOPED_TRACE(std::string(c10::toString(type)) + " " + c10::Join("x", sample));
@@ -156,15 +153,14 @@ TEST(LaneBlendCuda, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
     }
 }
 
-TEST(LaneBlendCuda, WritesOverNoGradientThatLanesShare) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
+void expect_shared_gradients_to_stay(at::Device device) {
   for (const auto type : {at::kFloat, at::kDouble}) {
     torch::manual_seed(6);
     Case given({3, 8, 5, 4}, type);
-    const Results got = run(given, kernel_device(), Holds::kNothing, Grad::kOfTheFirst);
+    const Results got = run(given, device, Holds::kNothing, Grad::kOfTheFirst);
     for (int64_t lane = 1; lane < given.grad.size(0); ++lane)
       given.grad.select(0, lane).copy_(given.grad.select(0, 0));
-    const Results want = run(given, kernel_device());
+    const Results want = run(given, device);
     expect_same_bits(got.grad_h, want.grad_h, "gradient of h");
     for (size_t i = 0; i < given.stacks.size(); ++i)
       for (int64_t entry = 0; entry < given.stacks[i].seeds.size(0); ++entry)
@@ -174,29 +170,66 @@ TEST(LaneBlendCuda, WritesOverNoGradientThatLanesShare) {
   }
 }
 
-TEST(LaneBlendCuda, EqualsTheCpuForStacksOfEveryKindAndSize) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
+// What torch's own operators make of it, lane by lane in double.
+Results by_torch(const Case& given) {
+  const auto in_double = [](const at::Tensor& stacked) { return stacked_copy(stacked, at::kDouble); };
+  Results want{.out = in_double(given.h), .grad_h = in_double(given.grad)};
+  for (const Grown& stack : given.stacks) {
+    const BlendTable& table = stack.table;
+    want.inputs.push_back(at::zeros_like(in_double(stack.seeds)));
+    want.grad_seeds.push_back(at::zeros_like(in_double(stack.seeds)));
+    want.grad_gates.push_back(at::zeros({stack.seeds.size(0), stack.seeds.size(1)}, at::kDouble));
+    for (int64_t entry = 0; entry < stack.seeds.size(0); ++entry) {
+      const int64_t lane = table.entries[entry].item<int64_t>();
+      if (lane < 0) continue;
+      const auto leaf = [](const at::Tensor& from) {
+        return from.to(at::kDouble).clone().set_requires_grad(true);
+      };
+      const at::Tensor h = leaf(given.h.select(0, lane)), s = leaf(stack.seeds.select(0, entry)),
+                       grad = given.grad.select(0, lane).to(at::kDouble);
+      const at::Tensor g = leaf(stack.gates.defined() ? stack.gates.select(0, entry) : at::ones({h.size(0)}));
+      const double a = table.amplitude[lane].item<double>();
+      const bool is_isolated = table.isolated[lane].item<bool>();
+      const auto chosen = static_cast<BlendOperator>(table.blend_operator[lane].item<int64_t>());
+      const at::Tensor weight = chosen == BlendOperator::kGate ? a * g.view({-1, 1, 1, 1}) : at::full({}, a);
+      at::Tensor out =
+          chosen == BlendOperator::kMultiply ? h * (1 + a * at::tanh(s - h)) : h + weight * (s - h);
+      if (is_isolated) out = h + (s - s.detach());
+      const auto grads = torch::autograd::grad({out}, {h, s, g}, {grad}, std::nullopt, /*create_graph=*/false,
+                                               /*allow_unused=*/true);
+      want.out.select(0, lane).copy_(out.detach());
+      want.inputs.back().select(0, entry).copy_(h.detach());
+      want.grad_h.select(0, lane).copy_(is_isolated ? grads[0] : grads[0] + s.detach());
+      want.grad_seeds.back().select(0, entry).copy_(grads[1]);
+      if (grads[2].defined()) want.grad_gates.back().select(0, entry).copy_(grads[2]);
+    }
+  }
+  return want;
+}
+
+void expect_to_equal_torch(at::Device device) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const auto& sample : kSamples) {
       SCOPED_TRACE(std::string(c10::toString(type)) + " " + c10::Join("x", sample));
       torch::manual_seed(5);
       const Case given(sample, type);
-      const Results want = run(given, at::kCPU), got = run(given, at::Device(at::kCUDA, 0));
+      const Results want = by_torch(given), got = run(given, device);
       const auto expect_close = [&](const at::Tensor& ours, const at::Tensor& theirs, const char* what) {
         EXPECT_LE(distance(ours.cpu(), theirs), tolerance(type) * std::max(1.0, largest(theirs))) << what;
       };
       expect_close(got.out, want.out, "out");
       expect_close(got.grad_h, want.grad_h, "gradient of h");
-      for (const int64_t lane : {0, 4, 5, 6}) {
+      for (const int64_t lane : {0, 4, 5, 6})
         expect_same_bits(got.out.select(0, lane).cpu(), given.h.select(0, lane), "a lane that passes");
-        expect_same_bits(got.grad_h.select(0, lane).cpu(), want.grad_h.select(0, lane), "its gradient");
-      }
+      for (const int64_t lane : {0, 4})
+        expect_same_bits(got.grad_h.select(0, lane).cpu(), given.grad.select(0, lane), "its gradient");
       for (size_t i = 0; i < given.stacks.size(); ++i) {
-        EXPECT_EQ(got.inputs[i].strides(), want.inputs[i].strides());
-        EXPECT_EQ(got.grad_seeds[i].strides(), want.grad_seeds[i].strides());
+        EXPECT_EQ(got.inputs[i].strides(), given.stacks[i].seeds.strides());
+        EXPECT_EQ(got.grad_seeds[i].strides(), given.stacks[i].seeds.strides());
         for (int64_t entry = 0; entry < given.stacks[i].seeds.size(0); ++entry) {
-          if (given.stacks[i].table.entries[entry].item<int64_t>() < 0) continue;
-          expect_same_bits(got.inputs[i].select(0, entry).cpu(), want.inputs[i].select(0, entry), "input");
+          const int64_t lane = given.stacks[i].table.entries[entry].item<int64_t>();
+          if (lane < 0) continue;
+          expect_same_bits(got.inputs[i].select(0, entry).cpu(), given.h.select(0, lane), "input");
           expect_close(got.grad_seeds[i].select(0, entry), want.grad_seeds[i].select(0, entry), "of seeds");
           if (i > 0) continue;
           // A sum of C H W products in f32, of f64's result.
@@ -212,8 +245,7 @@ TEST(LaneBlendCuda, EqualsTheCpuForStacksOfEveryKindAndSize) {
     }
 }
 
-TEST(LaneBlendCuda, PassesWhatIsNotBlendedWhateverTheSeedIs) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
+void expect_passing(at::Device device) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const double poison : {kNan, std::numeric_limits<double>::infinity()}) {
       Case given({3, 8, 3, 3}, type);
@@ -221,7 +253,7 @@ TEST(LaneBlendCuda, PassesWhatIsNotBlendedWhateverTheSeedIs) {
         stack.seeds.fill_(poison);
         if (stack.gates.defined()) stack.gates.fill_(poison);
       }
-      const Results got = run(given, kernel_device());
+      const Results got = run(given, device);
       for (const int64_t lane : {0, 4, 5, 6})
         expect_same_bits(got.out.select(0, lane).cpu(), given.h.select(0, lane), "out");
       expect_same_bits(got.grad_h.select(0, 0).cpu(), given.grad.select(0, 0), "gradient of a host without");
@@ -235,8 +267,7 @@ TEST(LaneBlendCuda, PassesWhatIsNotBlendedWhateverTheSeedIs) {
     }
 }
 
-TEST(LaneBlendCuda, LeavesOtherLanesBitsWhereOneIsNotFinite) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
+void expect_others_to_stay_finite(at::Device device) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const Case healthy({3, 8, 5, 3}, type);
     Case sick = healthy;
@@ -244,7 +275,7 @@ TEST(LaneBlendCuda, LeavesOtherLanesBitsWhereOneIsNotFinite) {
       *each = stacked_copy(*each, type);
       each->select(0, 2).fill_(kNan);
     }
-    const Results want = run(healthy, kernel_device()), got = run(sick, kernel_device());
+    const Results want = run(healthy, device), got = run(sick, device);
     for (const int64_t lane : {0, 1, 3, 4, 5, 6}) {
       expect_same_bits(got.out.select(0, lane), want.out.select(0, lane), "out");
       expect_same_bits(got.grad_h.select(0, lane), want.grad_h.select(0, lane), "of h");
@@ -255,10 +286,9 @@ TEST(LaneBlendCuda, LeavesOtherLanesBitsWhereOneIsNotFinite) {
   }
 }
 
-TEST(LaneBlendCuda, GivesTheSameBitsAgainAndInNchwToo) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
+void expect_same_bits_again(at::Device device) {
   Case given({4, 8, 6, 5}, at::kBFloat16);
-  const Results first = run(given, kernel_device()), again = run(given, kernel_device());
+  const Results first = run(given, device), again = run(given, device);
   expect_same_bits(again.out, first.out, "out");
   expect_same_bits(again.grad_gates[0].select(0, 0), first.grad_gates[0].select(0, 0), "of gates");
   const auto as_planes = [](at::Tensor& tensor) {
@@ -269,16 +299,14 @@ TEST(LaneBlendCuda, GivesTheSameBitsAgainAndInNchwToo) {
   as_planes(given.h);
   as_planes(given.grad);
   for (Grown& stack : given.stacks) as_planes(stack.seeds);
-  const Results planes = run(given, kernel_device());
+  const Results planes = run(given, device);
   expect_same_bits(planes.out, first.out, "out of planes");
   expect_same_bits(planes.grad_h, first.grad_h, "of h of planes");
   EXPECT_EQ(planes.grad_h.strides(), given.h.strides());
 }
 
 // More stacks than one launch takes: lane i holds its seed in stack i.
-TEST(LaneBlendCuda, TakesAnyNumberOfStacks) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  const at::Device device = kernel_device();
+void expect_any_number_of_stacks(at::Device device) {
   constexpr int64_t kLanes = 11;
   const at::Tensor h = on(stacked_copy(at::randn({kLanes, 2, 8, 3, 3}), at::kFloat), device);
   std::vector<BlendTable> tables;
@@ -297,6 +325,61 @@ TEST(LaneBlendCuda, TakesAnyNumberOfStacks) {
   EXPECT_LE(distance(lane_blend(selected.through, stacks), h * 2), 1e-5);
 }
 
+TEST(LaneBlendStacks, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
+  expect_same_bits_in_place(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, HasTheSameBitsWhereItWritesOverWhatNobodyElseHolds) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_same_bits_in_place(kernel_device());
+}
+
+TEST(LaneBlendStacks, WritesOverNoGradientThatLanesShare) {
+  expect_shared_gradients_to_stay(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, WritesOverNoGradientThatLanesShare) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_shared_gradients_to_stay(kernel_device());
+}
+
+TEST(LaneBlendStacks, EqualsTorchForStacksOfEveryKindAndSize) {
+  expect_to_equal_torch(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, EqualsTorchForStacksOfEveryKindAndSize) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_to_equal_torch(kernel_device());
+}
+
+TEST(LaneBlendStacks, PassesWhatIsNotBlendedWhateverTheSeedIs) {
+  expect_passing(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, PassesWhatIsNotBlendedWhateverTheSeedIs) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_passing(kernel_device());
+}
+
+TEST(LaneBlendStacks, LeavesOtherLanesBitsWhereOneIsNotFinite) {
+  expect_others_to_stay_finite(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, LeavesOtherLanesBitsWhereOneIsNotFinite) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_others_to_stay_finite(kernel_device());
+}
+
+TEST(LaneBlendStacks, GivesTheSameBitsAgainAndInNchwToo) {
+  expect_same_bits_again(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, GivesTheSameBitsAgainAndInNchwToo) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_same_bits_again(kernel_device());
+}
+
+TEST(LaneBlendStacks, TakesAnyNumberOfStacks) {
+  expect_any_number_of_stacks(at::kCPU);
+}
+TEST(LaneBlendStacksCuda, TakesAnyNumberOfStacks) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_any_number_of_stacks(kernel_device());
+}
+
 }  // namespace
 }  // namespace espalier::grow
-#endif  // ESPALIER_WITH_CUDA
