@@ -167,7 +167,8 @@ std::vector<Job> all_jobs() {
   one.population.controller = "none";
   one.device = parse_device("cpu");
   one.population.epochs = 2;
-  // A rate at which lanes fail and are rolled back, some of them for good; nothing holds their gradients down.
+  // A rate at which lanes fail and are rolled back, some of them for good; nothing holds their gradients
+  // down.
   PopulationConfig failing = small_population_job();
   failing.learning_rate = 100;
   failing.clip = 0;
