@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -196,17 +197,24 @@ def a_rank_is_stopped(folder):
         took = must_name(ranks, lost, time.monotonic(), own)
         # When it goes on it finds that it was given up.
         ranks.processes[lost].send_signal(signal.SIGCONT)
-        _, errors = ranks.processes[lost].communicate(timeout=30)
+        _, errors = ranks.processes[lost].communicate(timeout=30 * patience())
         assert ranks.processes[lost].returncode == 1, errors
         print(f"  rank {lost} of {size} stopped: noticed in {took:.1f} s")
 
 
 def ranks_that_do_not_meet(folder):
-    """A wrong address, and a rank that never comes: one sentence each, within the limit."""
+    """A wrong address, also one of a service that has nothing to say, and a rank that never comes: one sentence each, within the limit and a
+    little."""
     job = [*POPULATION, "--lanes", 2, "--epochs", 1, "--devices", "cpu", "--rank-limit", LIMIT, "--run-dir", folder / "run"]
     wrong = Ranks(2, *job, only=[1])
     began = time.monotonic()
     missing = Ranks(2, *job, only=[0])
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        unheard = Ranks(2, *job, only=[1], port=silent.getsockname()[1])
+        (_, errors, code), = unheard.wait(60).values()
+    assert code == 1 and f"127.0.0.1:{unheard.port}" in the_error(errors) and "has not answered" in errors and "MASTER_ADDR" in errors, errors
     (_, errors, code), = wrong.wait(60).values()
     assert code == 1 and f"127.0.0.1:{wrong.port}" in the_error(errors) and "MASTER_ADDR" in errors, errors
     (_, errors, code), = missing.wait(60).values()
@@ -257,7 +265,7 @@ def torchrun_restarts(folder):
     workers = [pid for pid in children_of(process.pid) if "espalier" in Path(f"/proc/{pid}/cmdline").read_text()]
     assert len(workers) == 2, workers
     os.kill(RANDOM.choice(workers), signal.SIGKILL)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=120 * patience())
     assert process.returncode == 0, errors
     must_be_alike(run_dir, results(folder / "whole"))
     assert len(json.loads((run_dir / "environment.json").read_text())["sessions"]) == 2
