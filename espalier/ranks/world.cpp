@@ -111,7 +111,7 @@ World::World(const Membership& membership) : group_(std::make_unique<Group>()) {
   }
   const bool keeps_store = leads() && !membership.agent_keeps_store;
   group_->heartbeat = std::make_unique<Heartbeat>(
-      group_->group->getStore()->clone(),
+      group_->group->getStore(),
       HeartbeatOptions{
           .rank = rank_,
           .size = size_,
