@@ -240,13 +240,24 @@ def ranks_that_differ(folder):
     ended = Ranks(2, {0: [*linet, "--width", "0.0625"], 1: [*linet, "--width", "0.125"]}).wait(60)
     assert ended[0][2] == 2 and "rank 1" in the_error(ended[0][1]) and "width" in ended[0][1], ended
     assert not (folder / "linet").exists(), "nothing is left of a run that did not begin"
-    for launcher in ({"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_SIZE": "2"}):
+    for launcher in ({"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"},
+                     {"PMI_RANK": "0", "PMI_SIZE": "4"}):
         refused = subprocess.run([ESPALIER, *map(str, job)], env=dict(ENVIRONMENT, **launcher), capture_output=True, text=True)
         assert refused.returncode == 2 and "-m espalier" in the_error(refused.stderr) and list(launcher)[-1] in refused.stderr, refused.stderr
     one = Ranks(2, "plan", "population", "--devices", "cpu", only=[0]).wait(60)
     assert one[0][2] == 2 and "one process" in the_error(one[0][1]), one
     alone_in_python = Ranks(1, *job[:-2], "--run-dir", folder / "python").must_succeed()
     assert "test accuracy" in alone_in_python[0][0]
+
+
+def one_process_in_a_batch_script(folder):
+    """What Slurm and MPI say of a single process, or of a job whose step this is not, refuses nothing."""
+    job = [*POPULATION, "--lanes", 2, "--epochs", 1, "--devices", "cpu"]
+    for place, launcher in enumerate(({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "PMI_SIZE": "4"},
+                                      {"RANK": "0", "WORLD_SIZE": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}, {"PMI_SIZE": "1"})):
+        done = subprocess.run([ESPALIER, *map(str, job), "--run-dir", folder / str(place)], env=dict(ENVIRONMENT, **launcher), capture_output=True,
+                              text=True)
+        assert done.returncode == 0, (launcher, done.stderr)
 
 
 def torchrun_restarts(folder):
@@ -328,4 +339,4 @@ if __name__ == "__main__":
     run_drills(launchers_are_understood, the_library_is_found, lanes_do_not_feel_where_they_run, messages_have_the_size_that_is_documented,
                one_pass_is_shared_out_over_all_ranks, resumed_with_another_number_of_ranks, a_policy_learns_the_same_over_ranks,
                comparisons_are_the_same_over_ranks, a_rank_is_killed, one_of_four_is_killed_at_any_moment, a_rank_is_stopped, ranks_that_do_not_meet,
-               ranks_that_differ, torchrun_restarts)
+               ranks_that_differ, one_process_in_a_batch_script, torchrun_restarts)
