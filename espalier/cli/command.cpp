@@ -54,7 +54,7 @@ struct RankFlags {
     v({.name = "backend",
        .help =
            "what carries messages between ranks, as torch.distributed names it; auto: gloo, and nccl between "
-           "GPUs",
+           "GPUs; one that is named carries those of a single rank, too, to try it",
        .placeholder = "NAME"},
       ranks.backend);
     v({.name = "rank-limit",
@@ -149,7 +149,12 @@ Progress Context::progress() const {
 void Context::join(const std::string& job, Processes processes, const ranks::RanksConfig& config) {
   if (launch.size == 1) {
     if (processes == Processes::kMany) refuse_launcher();
-    return;
+    if (config.backend == ranks::RanksConfig().backend) return;
+    if (!launch.join)
+      fail_usage(
+          "--backend {}: carries messages between ranks, and this program is one process by itself: start it "
+          "as 'python3 -m espalier ...' (docs/scaling.md), or leave --backend out",
+          config.backend);
   }
   if (processes == Processes::kOne)
     fail_usage("{}: is done by one process, and {} were started: start it without torchrun, mpirun or srun",

@@ -260,6 +260,23 @@ def one_process_in_a_batch_script(folder):
         assert done.returncode == 0, (launcher, done.stderr)
 
 
+def a_group_of_one_changes_nothing(folder):
+    """--backend that is named: the messages of a single rank travel as those of many, and all bits are those of a run without a group. The
+    program without Python has nothing to make one with."""
+    linet = ["train", "linet", "--synthetic-train", "50", "--synthetic-test", "20", "--synthetic-size", "32x32", "--threads", "1", "--device", "cpu",
+             "--batch", "8", "--width", "0.0625", "--epochs", 1]
+    host = ["train", "host", *DATA, "--batch", "12", "--device", "cpu", "--epochs", 2]
+    for name, job in (("population", [*POPULATION, "--lanes", 3, "--epochs", 3, "--devices", "cpu"]), ("host", host), ("linet", linet)):
+        alone(*job, "--run-dir", folder / name)
+        in_a_group = subprocess.run([sys.executable, "-m", "espalier", *map(str, job), "--backend", "gloo", "--run-dir", folder / f"{name}_in_a_group"],
+                                    env=ENVIRONMENT, capture_output=True, text=True)
+        assert in_a_group.returncode == 0 and "test accuracy" in in_a_group.stdout, in_a_group.stderr
+        must_be_alike(folder / f"{name}_in_a_group", results(folder / name))
+    assert rank_bytes(folder / "population") == 0 < rank_bytes(folder / "population_in_a_group"), "there was no group: this would show nothing"
+    refused = subprocess.run([ESPALIER, *map(str, host), "--backend", "gloo"], env=ENVIRONMENT, capture_output=True, text=True)
+    assert refused.returncode == 2 and "--backend gloo" in the_error(refused.stderr) and "-m espalier" in refused.stderr, refused.stderr
+
+
 def torchrun_restarts(folder):
     """A rank that is killed is started again with the others by torchrun, and the run goes on to its end."""
     job = [*POPULATION, "--lanes", 4, "--epochs", 12, "--devices", "cpu"]
@@ -339,4 +356,4 @@ if __name__ == "__main__":
     run_drills(launchers_are_understood, the_library_is_found, lanes_do_not_feel_where_they_run, messages_have_the_size_that_is_documented,
                one_pass_is_shared_out_over_all_ranks, resumed_with_another_number_of_ranks, a_policy_learns_the_same_over_ranks,
                comparisons_are_the_same_over_ranks, a_rank_is_killed, one_of_four_is_killed_at_any_moment, a_rank_is_stopped, ranks_that_do_not_meet,
-               ranks_that_differ, one_process_in_a_batch_script, torchrun_restarts)
+               ranks_that_differ, one_process_in_a_batch_script, a_group_of_one_changes_nothing, torchrun_restarts)
