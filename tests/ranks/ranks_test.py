@@ -227,7 +227,8 @@ def ranks_that_differ(folder):
     """Flags, and a job that is one process's, are refused with a sentence."""
     job = [*POPULATION, "--lanes", 2, "--epochs", 1, "--devices", "cpu", "--rank-limit", LIMIT, "--run-dir", folder / "run"]
     ended = Ranks(2, {0: job, 1: [*job, "--seed", "9"]}).wait(60)
-    assert ended[0][2] == 2 and "rank 1" in the_error(ended[0][1]) and "seed" in ended[0][1], ended[0][1]
+    assert ended[0][2] == 2 and "rank 1" in the_error(ended[0][1]), ended[0][1]
+    assert "config, seed: rank 0 has 0, rank 1 has 9;" in ended[0][1], ended[0][1]
     assert ended[1][2] == 1 and "rank 0 failed" in the_error(ended[1][1]), ended[1][1]
     few = Ranks(2, *job[:-2], "--run-dir", folder / "few", "--lanes", 1).wait(60)
     said = [errors for _, errors, code in few.values() if "--lanes 1" in errors and code in (1, 2)]
