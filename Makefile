@@ -25,6 +25,7 @@ help:
 	@echo 'make gpu-bundle  the built programs in one folder, to run on another machine with the same torch'
 	@echo 'make deb         a Debian package of the program for every GPU, in build/deb, tried in an empty folder (FRESH=1: in a new system);'
 	@echo '                 GPU_ARCHITECTURES=9.0: for Hopper alone, which is quicker'
+	@echo 'make container   an image of the same release, built and tried by podman, docker or buildah, whichever works (ENGINE=docker: that)'
 	@echo 'make format      rewrite the sources in the house style'
 
 deps:
@@ -122,6 +123,12 @@ deb: deps
 	@rm -rf build/deb && scripts/make-deb build/package build/deb
 	@scripts/check-deb $(if $(FRESH),--fresh) build/deb/espalier_*.deb
 .PHONY: deb
+
+# The same in an image, which is built from the sources by the engine; nothing is wanted of this machine but that.
+ENGINE :=
+container:
+	@GPU_ARCHITECTURES="$(GPU_ARCHITECTURES)" scripts/check-container $(ENGINE)
+.PHONY: container
 
 clean:
 	rm -rf build gpu-bundle

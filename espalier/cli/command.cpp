@@ -54,7 +54,7 @@ struct RankFlags {
     v({.name = "backend",
        .help =
            "what carries messages between ranks, as torch.distributed names it; auto: gloo, and nccl between "
-           "GPUs",
+           "GPUs; one that is named carries those of a single rank, too, to try it",
        .placeholder = "NAME"},
       ranks.backend);
     v({.name = "rank-limit",
@@ -113,17 +113,26 @@ void read_resumed_config(const OptionList& options, const JobInfo& info) {
 }
 
 // Each of several processes that a launcher started would do the whole job. The launchers in the order of
-// python/espalier/launch.py.
+// python/espalier/launch.py: the first that is there holds.
 void refuse_launcher() {
-  const bool is_torchrun = std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
-  const char* const name = is_torchrun ? "WORLD_SIZE" : "OMPI_COMM_WORLD_SIZE";
-  const char* const size = std::getenv(name);
-  if (size == nullptr || std::string_view(size) == "1") return;
+  struct Launcher {
+    const char* rank;
+    const char* size;
+  };
+  constexpr Launcher kLaunchers[] = {{"RANK", "WORLD_SIZE"},
+                                     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+                                     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+                                     {"PMI_SIZE", "PMI_SIZE"}};
+  const auto is_there = [](const Launcher& launcher) {
+    return std::getenv(launcher.rank) != nullptr && std::getenv(launcher.size) != nullptr;
+  };
+  const auto* const found = std::ranges::find_if(kLaunchers, is_there);
+  if (found == std::end(kLaunchers) || std::string_view(std::getenv(found->size)) == "1") return;
   fail_usage(
       "{} is {}, and this program is one process by itself: start the ranks of a job as 'torchrun "
-      "--nproc-per-node N -m espalier ...' or 'mpirun -np N python3 -m espalier ...' (docs/scaling.md), or "
-      "unset {}",
-      name, size, name);
+      "--nproc-per-node N -m espalier ...', 'mpirun -np N python3 -m espalier ...' or 'srun -n N python3 -m "
+      "espalier ...' (docs/scaling.md), or unset {}",
+      found->size, std::getenv(found->size), found->size);
 }
 
 }  // namespace
@@ -140,7 +149,12 @@ Progress Context::progress() const {
 void Context::join(const std::string& job, Processes processes, const ranks::RanksConfig& config) {
   if (launch.size == 1) {
     if (processes == Processes::kMany) refuse_launcher();
-    return;
+    if (config.backend == ranks::RanksConfig().backend) return;
+    if (!launch.join)
+      fail_usage(
+          "--backend {}: carries messages between ranks, and this program is one process by itself: start it "
+          "as 'python3 -m espalier ...' (docs/scaling.md), or leave --backend out",
+          config.backend);
   }
   if (processes == Processes::kOne)
     fail_usage("{}: is done by one process, and {} were started: start it without torchrun, mpirun or srun",

@@ -47,48 +47,117 @@ double seconds_of(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Heartbeat::Heartbeat(c10::intrusive_ptr<c10d::Store> store, HeartbeatOptions options)
-    : store_(std::move(store)),
-      options_(std::move(options)),
+Heartbeat::Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, HeartbeatOptions options)
+    : options_(std::move(options)),
       interval_(std::min(kLongestInterval, options_.limit / kBeatsInLimit)),
       seen_(static_cast<size_t>(options_.size)),
       silences_(static_cast<size_t>(options_.size)) {
-  store_->setTimeout(options_.limit);
-  store_->set(name_key(options_.rank), own_name());
-  store_->set(beat_key(options_.rank), "0");
-  for (int64_t rank = 0; rank < options_.size; ++rank) store_->wait({beat_key(rank)});
-  beats_thread_ = std::thread([this] { beat_until_stopped(); });
   store_thread_ = std::thread([this] { watch_the_store(); });
+  try {
+    meet(store);
+  } catch (...) {
+    stop();
+    throw;
+  }
+  beats_thread_ = std::thread([this] { beat_until_stopped(); });
 }
 
 Heartbeat::~Heartbeat() {
   stop();
 }
 
+// Waits are counted, not seconds, and short, so that what another rank says is heard.
+void Heartbeat::meet(const c10::intrusive_ptr<c10d::Store>& store) {
+  std::string fault;
+  try {
+    store_ = store->clone();
+    store_->setTimeout(options_.limit);
+    store_->set(name_key(options_.rank), own_name());
+    store_->set(beat_key(options_.rank), "0");
+    for (int64_t rank = 0, waits = 0; rank < options_.size && fault.empty();) {
+      if (has_come(rank)) {
+        rank += 1;
+      } else if (store_->check({kFault})) {
+        fault = store_->get_to_str(kFault);
+      } else if (++waits * interval_ >= options_.limit) {
+        fault = publish(fmt::format(
+            "rank {} did not come within {:.3g} s, though it was connected to the others: it died, "
+            "hangs or cannot be reached",
+            rank, seconds_of(options_.limit)));
+      }
+      answers_ += 1;
+    }
+  } catch (const c10::Error& error) {
+    fail("{}", store_is_gone(error));
+  }
+  if (fault.empty()) return;
+  leave(fault);
+  tell_that_it_was_read();
+  fail("{}", fault);
+}
+
+bool Heartbeat::has_come(int64_t rank) {
+  try {
+    store_->wait({beat_key(rank)}, interval_);
+    return true;
+  } catch (const c10::DistNetworkError&) {
+    throw;
+  } catch (const c10::Error&) {  // not yet
+    return false;
+  }
+}
+
+// Whether this call is the one that ends the beats. sentence: why, if not since all is done.
+bool Heartbeat::leave(const std::string& sentence) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::kBeats) return false;
+    phase_ = Phase::kLeaves;
+    sentence_ = sentence;
+  }
+  changed_.notify_all();
+  return true;
+}
+
+// With its sentence, unless stop() came first.
+void Heartbeat::be_over() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kIsOver) return;
+    phase_ = Phase::kIsOver;
+  }
+  changed_.notify_all();
+  if (options_.ended) options_.ended(sentence_);
+}
+
 void Heartbeat::stop() {
   {
     const std::lock_guard lock(mutex_);
-    is_stopped_ = true;
+    phase_ = Phase::kIsOver;
   }
   changed_.notify_all();
   for (std::thread* thread : {&beats_thread_, &store_thread_})
     if (thread->joinable() && thread->get_id() != std::this_thread::get_id()) thread->join();
 }
 
-bool Heartbeat::is_stopped_within(Duration time) {
+// Whether that phase, or a later one, begins within the time.
+bool Heartbeat::is_within(Duration time, Phase phase) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, time, [&] { return is_stopped_; });
+  return changed_.wait_for(lock, time, [&] { return phase_ >= phase; });
+}
+
+std::string Heartbeat::store_is_gone(const std::exception& error) const {
+  return fmt::format("{} cannot be reached ({})", options_.store_keeper, first_line(error.what()));
 }
 
 void Heartbeat::beat_until_stopped() {
   try {
     do {
       one_beat();
-      rounds_ += 1;
-    } while (!is_stopped_within(interval_));
+      answers_ += 1;
+    } while (!is_within(interval_, Phase::kLeaves));
   } catch (const std::exception& error) {
-    end(fmt::format("{} cannot be reached ({})", options_.store_keeper, first_line(error.what())),
-        Store::kIsGone);
+    if (leave(store_is_gone(error))) be_over();
   }
 }
 
@@ -125,23 +194,31 @@ void Heartbeat::look_for_silent_ranks() {
       return end(publish(missed(rank, "broke its connections and has not been heard from since")));
   }
   if (beats_in_doubt_ * interval_ >= options_.limit)
-    end(publish(fmt::format("rank {} ({}): a message between ranks failed, though all of them are there: {}",
-                            options_.rank, name_of(options_.rank), first_line(error))));
+    end(publish(fmt::format(
+        "rank {} ({}): a message between ranks failed, though all of them are there: {}; check the "
+        "network between their machines (GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the "
+        "interface), and start the same command again, which goes on from the last checkpoint",
+        options_.rank, name_of(options_.rank), first_line(error))));
 }
 
 // By the clock alone, since the store's own calls may never return. Rounds of this thread are counted: a
-// process that was stopped made none.
+// process that was stopped made none. A rank that leaves for a reason of its own says that one.
 void Heartbeat::watch_the_store() {
-  int64_t last = rounds_, silence = 0;
-  while (!is_stopped_within(interval_)) {
-    const int64_t now = rounds_;
+  int64_t last = answers_, silence = 0;
+  while (!is_within(interval_, Phase::kIsOver)) {
+    const int64_t now = answers_;
     silence = now == last ? silence + 1 : 0;
     last = now;
     // The beats themselves wait for an interval each.
-    if (silence * interval_ >= options_.limit + interval_)
-      return end(
-          fmt::format("{} has not answered for {:.3g} s", options_.store_keeper, seconds_of(options_.limit)),
-          Store::kIsGone);
+    if (silence * interval_ < options_.limit + interval_) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (phase_ == Phase::kIsOver) return;
+      if (sentence_.empty())
+        sentence_ = fmt::format("{} has not answered for {:.3g} s", options_.store_keeper,
+                                seconds_of(options_.limit));
+    }
+    return be_over();
   }
 }
 
@@ -158,56 +235,67 @@ std::string Heartbeat::publish(const std::string& sentence) {
   return store_->compareSet(kFault, "", sentence);
 }
 
-void Heartbeat::end(const std::string& sentence, Store store) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_stopped_ || !sentence_.empty()) return;
-    sentence_ = sentence;
-    is_stopped_ = true;
+void Heartbeat::end(const std::string& sentence) {
+  if (!leave(sentence)) return;
+  tell_that_it_was_read();
+  be_over();
+}
+
+// The sentence of the run, and stays where it is until all have read it.
+void Heartbeat::tell_that_it_was_read() {
+  try {
+    hand_over(kSeen, kBeatsOfDoubt * interval_);
+  } catch (const std::exception&) {
+    // The store went meanwhile: nobody waits for an answer.
   }
-  changed_.notify_all();
-  if (store == Store::kAnswers) try {
-      store_->add(kSeen, 1);
-      if (options_.keeps_store) wait_for_the_others(kSeen, kBeatsOfDoubt * interval_);
-    } catch (const std::exception&) {
-      // It went meanwhile: nobody waits for an answer.
-    }
-  if (options_.ended) options_.ended(sentence);
+}
+
+// This rank has read, or done, what `key` stands for. The one that keeps the store goes last, so that all
+// have.
+void Heartbeat::hand_over(const std::string& key, Duration longest) {
+  int64_t ranks = store_->add(key, 1);
+  for (Duration waited{0}; options_.keeps_store && ranks < options_.size && waited < longest;
+       waited += Duration(20)) {
+    answers_ += 1;
+    std::this_thread::sleep_for(Duration(20));
+    ranks = store_->add(key, 0);
+  }
 }
 
 void Heartbeat::collective_failed(const std::string& error) {
   std::unique_lock lock(mutex_);
   collective_error_ = error.empty() ? "no reason was given" : error;
-  changed_.wait(lock, [&] { return is_stopped_; });
+  changed_.wait(lock, [&] { return phase_ == Phase::kIsOver; });
   fail("{}", sentence_.empty() ? collective_error_ : sentence_);
 }
 
-void Heartbeat::wait_for_the_others(const std::string& key, Duration longest) {
-  for (Duration waited{0}; waited < longest; waited += Duration(20)) {
-    if (store_->add(key, 0) >= options_.size) return;
-    std::this_thread::sleep_for(Duration(20));
-  }
-}
-
+// The last beat may wait for a store that is silent, and so may what comes after it: the store is watched
+// until both have returned.
 void Heartbeat::finish() {
+  leave("");
+  if (beats_thread_.joinable()) beats_thread_.join();
+  try {
+    hand_over(kDone, options_.limit);
+  } catch (const c10::Error& error) {
+    stop();
+    fail("{}", store_is_gone(error));
+  }
   stop();
-  store_->add(kDone, 1);
-  if (options_.keeps_store) wait_for_the_others(kDone, options_.limit);
 }
 
 bool Heartbeat::tell_failure(const std::string& reason) {
-  stop();
-  std::string first;
+  const std::string sentence = fmt::format("rank {} failed: {}", options_.rank, reason);
+  leave(reason);
+  if (beats_thread_.joinable()) beats_thread_.join();
+  std::string first = sentence;
   try {
-    const std::string sentence = fmt::format("rank {} failed: {}", options_.rank, reason);
     first = publish(sentence);
-    store_->add(kSeen, 1);
-    if (options_.keeps_store) wait_for_the_others(kSeen, kBeatsOfDoubt * interval_);
-    if (first == sentence) return true;
+    tell_that_it_was_read();
   } catch (const std::exception&) {
-    return true;  // nobody can be told
+    // Nobody can be told.
   }
-  return !first.ends_with(": " + reason);
+  stop();
+  return first == sentence || !first.ends_with(": " + reason);
 }
 
 }  // namespace espalier::ranks

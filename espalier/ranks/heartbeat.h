@@ -4,8 +4,9 @@
 //
 // Kept true: whoever finds a fault writes one sentence that names the rank into the store, and all ranks end
 // with that sentence, within the limit and a few beats; a store that does not answer is a fault of the rank
-// that keeps it; a process that was itself stopped for a while blames nobody else for the time it missed
-// (beats are counted, not seconds). Three requests per rank and beat, whatever the number of ranks.
+// that keeps it, from the first call to the last, since c10d waits for some answers for ever; a process that
+// was itself stopped for a while blames nobody else for the time it missed (beats are counted, not seconds).
+// Three requests per rank and beat, whatever the number of ranks.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -32,15 +34,16 @@ struct HeartbeatOptions {
   std::chrono::milliseconds limit{60'000};
   std::string store_keeper;  // who is to blame where the store does not answer: "rank 0, which keeps ..."
   bool keeps_store = false;  // this process does
-  // Called once, by the thread that watches, with the sentence; a program ends there. Where it returns, the
-  // call that was waiting for a lost rank throws.
+  // Called at most once, by a thread that watches, with the sentence; a program ends there. Where it returns,
+  // the call that was waiting for a lost rank throws.
   std::function<void(const std::string& sentence)> ended;
 };
 
 class Heartbeat {
  public:
-  // Returns when every rank's first beat has come. store: a connection of its own.
-  Heartbeat(c10::intrusive_ptr<c10d::Store> store, HeartbeatOptions options);
+  // Returns when every rank's first beat has come, or throws the sentence that says whose did not. Makes a
+  // connection of its own to `store`.
+  Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, HeartbeatOptions options);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -56,19 +59,26 @@ class Heartbeat {
 
  private:
   using Duration = std::chrono::milliseconds;
+  // While it leaves, a rank beats no more, and has its last words with the store, which is still watched.
+  enum class Phase { kBeats, kLeaves, kIsOver };
 
+  void meet(const c10::intrusive_ptr<c10d::Store>& store);
+  bool has_come(int64_t rank);
   void beat_until_stopped();
   void one_beat();
   void look_for_silent_ranks();
   void watch_the_store();
-  bool is_stopped_within(Duration time);
+  bool is_within(Duration time, Phase phase);
+  bool leave(const std::string& sentence);
+  void be_over();
   void stop();
   std::string publish(const std::string& sentence);
-  enum class Store { kAnswers, kIsGone };
-  void end(const std::string& sentence, Store store = Store::kAnswers);
+  void hand_over(const std::string& key, Duration longest);
+  void tell_that_it_was_read();
+  void end(const std::string& sentence);
+  std::string store_is_gone(const std::exception& error) const;
   std::string name_of(int64_t rank);
   std::string missed(int64_t rank, const std::string& how);
-  void wait_for_the_others(const std::string& key, Duration longest);
 
   c10::intrusive_ptr<c10d::Store> store_;
   HeartbeatOptions options_;
@@ -76,15 +86,15 @@ class Heartbeat {
   std::string neighbour_beat_;
   int64_t neighbour_silence_ = 0;  // beats
   int64_t beats_ = 0;
-  std::vector<std::string> seen_;   // [size] beats of all ranks, once a collective failed
-  std::vector<int64_t> silences_;   // [size] beats
-  int64_t beats_in_doubt_ = 0;      // since a collective failed
-  std::atomic<int64_t> rounds_{0};  // beats that the store answered
+  std::vector<std::string> seen_;    // [size] beats of all ranks, once a collective failed
+  std::vector<int64_t> silences_;    // [size] beats
+  int64_t beats_in_doubt_ = 0;       // since a collective failed
+  std::atomic<int64_t> answers_{0};  // of the store: counted so that its silence is noticed
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_stopped_ = false;
+  Phase phase_ = Phase::kBeats;
   std::string collective_error_;  // empty: none failed
-  std::string sentence_;          // empty: all is well
+  std::string sentence_;          // with which this rank ends; empty: all is well
   std::thread beats_thread_;
   std::thread store_thread_;  // last: both use the others
 };

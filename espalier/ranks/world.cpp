@@ -109,9 +109,16 @@ World::World(const Membership& membership) : group_(std::make_unique<Group>()) {
   } catch (const std::exception&) {
     group_->carrier = at::Device(at::kCUDA, -1);  // the current one, which Python chose
   }
+  // NCCL passes over the limit of an operation for that of its group, which was made for the ranks to meet:
+  // its watchdog would end all of them where rank 0 saves for longer.
+  try {
+    group_->group->getBackend(c10::DeviceType::CUDA)->setTimeout(kNoLimit);
+  } catch (const c10::Error&) {
+    // It has none for GPUs, or one that knows no such limit.
+  }
   const bool keeps_store = leads() && !membership.agent_keeps_store;
   group_->heartbeat = std::make_unique<Heartbeat>(
-      group_->group->getStore()->clone(),
+      group_->group->getStore(),
       HeartbeatOptions{
           .rank = rank_,
           .size = size_,

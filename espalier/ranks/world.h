@@ -1,9 +1,9 @@
 // The processes of a job: which one this is, how many there are, and the few collectives that a job needs.
 //
-// Kept true: a world of one does nothing and needs neither Python nor a group; every collective is called by
-// all ranks in the same order; none has a time limit of its own, since a rank may load or save for as long as
-// it likes: who is lost is the heartbeat's matter (heartbeat.h), which ends the run with a sentence that
-// names the rank.
+// Kept true: a world without a group is of one rank, does nothing and needs no Python; every collective is
+// called by all ranks in the same order; none has a time limit of its own, since a rank may load or save for
+// as long as it likes: who is lost is the heartbeat's matter (heartbeat.h), which ends the run with a
+// sentence that names the rank.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,9 @@ class World {
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
   int64_t local_rank() const { return local_rank_; }
-  bool is_alone() const { return size_ == 1; }
+  // Whether there is no group. One of a single rank sends its messages like any other: it shows a backend
+  // where there is but one device for it.
+  bool is_alone() const { return group_ == nullptr; }
   bool leads() const { return rank_ == 0; }  // rank 0 decides, writes and speaks
 
   // What every rank gives, at rank 0, by rank; nothing elsewhere.

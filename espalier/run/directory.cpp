@@ -194,14 +194,18 @@ void Run::check_alike(const Json& own) {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     const Json changed = differences(own, Json::parse(all[rank]));
     if (changed.empty()) continue;
-    Json inner = changed.begin().value();
-    const std::string key = changed.begin().key();
-    if (inner["was"].is_object() && inner["now"].is_object()) inner = differences(inner["was"], inner["now"]);
+    std::string what = changed.begin().key();
+    Json apart = changed.begin().value();
+    while (apart["was"].is_object() && apart["now"].is_object()) {
+      const Json inner = differences(apart["was"], apart["now"]);
+      if (inner.empty()) break;  // alike but for the order of their keys
+      what += fmt::format(", {}", inner.begin().key());
+      apart = inner.begin().value();
+    }
     fail_usage(
-        "rank {} is not like rank 0: {}: {} (was: at rank 0; now: there); all ranks take the same flags, "
-        "data "
+        "rank {} is not like rank 0: {}: rank 0 has {}, rank {} has {}; all ranks take the same flags, data "
         "and number of --threads",
-        rank, key, shown(inner));
+        rank, what, shown(apart["was"]), rank, shown(apart["now"]));
   }
 }
 

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from espalier.launch import LaunchError, launch_in
+from espalier.launch import LaunchError, first_line, launch_in
 
 LIBRARY = "libespalier_program.so"
 JOIN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_double, ctypes.POINTER(ctypes.c_char), ctypes.c_int)
@@ -60,18 +60,23 @@ def load_library():
     return library
 
 
+def joined(launch, backend, limit_seconds):
+    """The group's name and 0, or why there is none and 1."""
+    try:
+        from espalier import group
+
+        return group.join(launch, backend, limit_seconds), 0
+    except LaunchError as error:
+        return str(error), 1
+    except Exception as error:  # ctypes would swallow it
+        return f"rank {launch.rank}: {type(error).__name__}: {first_line(error)}", 1
+
+
 def enter(launch, arguments):
     library = load_library()
 
     def join(backend, limit_seconds, text, capacity):
-        try:
-            from espalier import group
-
-            answer, code = group.join(launch, backend.decode(), limit_seconds), 0
-        except LaunchError as error:
-            answer, code = str(error), 1
-        except Exception as error:  # ctypes would swallow it
-            answer, code = f"rank {launch.rank}: {type(error).__name__}: {error}", 1
+        answer, code = joined(launch, backend.decode(), limit_seconds)
         data = answer.encode()[: capacity - 1] + b"\0"
         ctypes.memmove(text, data, len(data))
         return code
@@ -82,14 +87,22 @@ def enter(launch, arguments):
     return library.espalier_main(len(words), argv, ctypes.byref(told))
 
 
-def main():
-    # Before torch is loaded: threads that wait spin for a moment alone, and what c10d logs is said in our own sentences.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as espalier/core/machine/brief_waiting.h does
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+def settle(environment):
+    """Before torch is loaded. What the user set holds."""
+    # Threads that wait spin for a moment alone, and what c10d logs is said in our own sentences.
+    if "OMP_WAIT_POLICY" not in environment:
+        environment.setdefault("GOMP_SPINCOUNT", "10000")  # as espalier/core/machine/brief_waiting.h does
+    environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Who is lost is said by espalier's own heartbeats: NCCL's watchdog, and the monitor of that, would end a process before its sentence.
+    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    environment.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
     # mpirun gives every rank a terminal, also where its own output is a file: a live view would be drawn into that.
-    if "OMPI_COMM_WORLD_SIZE" in os.environ:
-        os.environ["TERM"] = "dumb"
+    if "OMPI_COMM_WORLD_SIZE" in environment:
+        environment["TERM"] = "dumb"
+
+
+def main():
+    settle(os.environ)
     try:
         code = enter(launch_in(), sys.argv[1:])
     except LaunchError as error:

@@ -13,7 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from espalier.launch import LaunchError
+from espalier.launch import LaunchError, first_line
 
 SIOCGIFADDR = 0x8915  # Linux: an interface's address
 A_WHILE = datetime.timedelta(seconds=0.5)  # after which a rank looks whether another start is named
@@ -27,14 +27,45 @@ def backend_for(name):
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
 
 
+def keeper_of(launch):
+    return "torchrun's agent" if launch.agent_keeps_store else "rank 0"
+
+
+def within(seconds, launch, work):
+    """What `work` returns or throws. c10d waits for some of a store's answers without a limit: one whose keeper is stopped, or that is
+    another service with nothing to say, would hold a rank for ever."""
+    outcome = []
+
+    def run():
+        try:
+            outcome.append((work(), None))
+        except Exception as error:
+            outcome.append((None, error))
+
+    worker = threading.Thread(target=run, daemon=True)  # nobody waits for it where it hangs
+    worker.start()
+    worker.join(seconds)
+    if not outcome:
+        raise LaunchError(f"rank {launch.rank}: the store at {launch.store_address}, where {keeper_of(launch)} should keep it, has not answered for "
+                          f"{seconds:g} s; check that MASTER_ADDR and MASTER_PORT name no other service, and that {keeper_of(launch)} was not stopped")
+    result, error = outcome[0]
+    if error:
+        raise error
+    return result
+
+
 def open_store(launch, limit):
     keeps = launch.rank == 0 and not launch.agent_keeps_store
-    keeper = "torchrun's agent" if launch.agent_keeps_store else "rank 0"
+    port = 0 if keeps and launch.size == 1 else launch.port  # nobody else comes: any that is free
+
+    def connect():
+        return dist.TCPStore(launch.address, port, launch.size, is_master=keeps, timeout=limit, wait_for_workers=False)
+
     try:
-        store = dist.TCPStore(launch.address, launch.port, launch.size, is_master=keeps, timeout=limit, wait_for_workers=False)
+        store = within(limit.total_seconds() + GRACE, launch, connect)
     except (RuntimeError, ValueError) as error:
         what = "cannot keep a store" if keeps else f"nobody answers within {limit.total_seconds():g} s"
-        raise LaunchError(f"rank {launch.rank}: {what} at {launch.store_address}, where {keeper} should: {first_line(error)}; "
+        raise LaunchError(f"rank {launch.rank}: {what} at {launch.store_address}, where {keeper_of(launch)} should: {first_line(error)}; "
                           "check MASTER_ADDR and MASTER_PORT, and that rank 0 was started there") from None
     return dist.PrefixStore(f"espalier/{launch.job}", store)
 
@@ -99,19 +130,16 @@ def come(store, launch, limit, own):
     """The other ranks: each comes to the start that is named, until it is let in. One that is over lets nobody in."""
     ticket, start = secrets.token_hex(8), ""
     end = time.monotonic() + limit.total_seconds()
-    try:
-        while time.monotonic() < end:
-            try:
-                store.wait(["start"], A_WHILE)
-                start = store.get("start").decode()
-                store.set(f"{start}/here/{launch.rank}", f"{ticket} {own}")
-                store.wait([f"{start}/in/{ticket}"], A_WHILE)
-                return start, store.get(f"{start}/in/{ticket}").decode()
-            except dist.DistStoreError:  # not yet
-                continue
-        raise did_not_come(store, start, launch, limit)
-    except dist.DistNetworkError as error:
-        raise LaunchError(f"rank {launch.rank}: {launch.store_address} went away before all ranks had come: {first_line(error)}") from None
+    while time.monotonic() < end:
+        try:
+            store.wait(["start"], A_WHILE)
+            start = store.get("start").decode()
+            store.set(f"{start}/here/{launch.rank}", f"{ticket} {own}")
+            store.wait([f"{start}/in/{ticket}"], A_WHILE)
+            return start, store.get(f"{start}/in/{ticket}").decode()
+        except dist.DistStoreError:  # not yet
+            continue
+    raise did_not_come(store, start, launch, limit)
 
 
 def here_keys(start, launch):
@@ -128,7 +156,10 @@ def meet(store, launch, limit):
     """A store for the ranks of this very start. What earlier ones said is still in a store that torchrun's agents keep, and their counts of
     restarts differ from machine to machine (github.com/pytorch/pytorch/issues/108158)."""
     own = address_towards(launch.address)
-    start, outside = (come if launch.rank else receive)(store, launch, limit, own)
+    try:
+        start, outside = within(limit.total_seconds() + GRACE, launch, lambda: (come if launch.rank else receive)(store, launch, limit, own))
+    except dist.DistNetworkError as error:
+        raise LaunchError(f"rank {launch.rank}: {launch.store_address} went away before all ranks had come: {first_line(error)}") from None
     choose_interface(own, outside)
     return dist.PrefixStore(start, store)
 
@@ -151,7 +182,7 @@ def use_own_device(launch):
 
 def make_group(name, store, launch, limit):
     """Gloo waits five times its limit for a rank that does not get through, so each tells the others when it gives up."""
-    told, failures = store.clone(), []
+    seconds, failures = limit.total_seconds(), []
 
     def make():
         try:
@@ -161,19 +192,25 @@ def make_group(name, store, launch, limit):
             hint = "; GLOO_SOCKET_IFNAME names the interface by which machines reach one another" if "gloo" in name else ""
             failures.append(f"--backend {name}: {first_line(error)}{hint}")
 
-    making = threading.Thread(target=make, daemon=True)
-    making.start()
-    end, failed = time.monotonic() + limit.total_seconds() + GRACE, ""
-    try:
+    def watch():
+        """What failed, if anything did."""
+        told, failed = store.clone(), ""
+        making = threading.Thread(target=make, daemon=True)
+        making.start()
+        end = time.monotonic() + seconds + GRACE
         while not failed and (making.is_alive() or failures):
             making.join(0.1)
             if time.monotonic() > end:
-                failures.append(f"--backend {name}: not all ranks were connected to one another within {limit.total_seconds():g} s")
+                failures.append(f"--backend {name}: not all ranks were connected to one another within {seconds:g} s")
             if failures:
                 told.compare_set("failed", "", f"rank {launch.rank} failed: {failures[0]}")
             if told.check(["failed"]):
                 failed = told.get("failed").decode()
                 leave(told, launch)
+        return failed
+
+    try:
+        failed = within(seconds + 3 * GRACE, launch, watch)
     except dist.DistNetworkError as error:
         raise LaunchError(f"rank {launch.rank}: {launch.store_address} went away before all ranks were connected: {first_line(error)}") from None
     if failed:
@@ -186,7 +223,3 @@ def leave(store, launch):
     while launch.rank == 0 and not launch.agent_keeps_store and left < launch.size and time.monotonic() < end:
         time.sleep(0.02)
         left = store.add("left", 0)
-
-
-def first_line(error):
-    return str(error).strip().split("\n")[0]

@@ -15,6 +15,11 @@ class LaunchError(Exception):
     """One sentence for the user."""
 
 
+def first_line(error):
+    """c10d's messages go on with a stack."""
+    return str(error).strip().split("\n")[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Launch:
     rank: int = 0

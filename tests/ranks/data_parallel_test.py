@@ -6,7 +6,8 @@ import shutil
 import signal
 import time
 
-from rank_processes import LIMIT, RANDOM, Ranks, alone, must_be_alike, must_name, rank_bytes, results, run_drills, the_error, wait_for_lines
+from rank_processes import (LIMIT, RANDOM, Ranks, alone, must_be_alike, must_name, rank_bytes, results, run_drills, the_error, wait_for_lines,
+                            wait_until)
 
 # All that is drawn, and all that depends on a whole batch, is switched on. SGD: AdamW divides by the size of gradients, and makes as much
 # of one that is all rounding as of any other.
@@ -42,6 +43,19 @@ def distance(one, other):
     return apart
 
 
+def hit_at_work(job, run_dir, hit):
+    """Two ranks whose run was not over when `hit` came to them, in the middle of it; where it was, on a busy machine, they begin anew."""
+    for _ in range(20):
+        ranks = Ranks(2, *job, "--run-dir", run_dir, "--checkpoint-minutes", 0)
+        wait_for_lines(ranks, run_dir, 1)
+        hit(ranks)
+        ranks.wait(60)
+        if '"kind":"result"' not in (run_dir / "metrics.jsonl").read_text():
+            return ranks
+        shutil.rmtree(run_dir)
+    raise AssertionError(f"{run_dir.name}: the run was over twenty times before it was hit")
+
+
 def trained_together(folder, command, most_rounding):
     """With --sync-norm 2 and 4 ranks come to the network of one process, but for roundings, and no further from it than that process
     comes in another memory format, which rounds otherwise. Stopped by a signal to one rank: the same ranks go on exactly, one process
@@ -64,9 +78,7 @@ def trained_together(folder, command, most_rounding):
         must_be_near(f"of_{size}")
     assert json.loads((folder / "of_2" / "environment.json").read_text())["ranks"] == 2
 
-    stopped = Ranks(2, *job, "--run-dir", folder / "stopped", "--checkpoint-minutes", 0)
-    wait_for_lines(stopped, folder / "stopped", 1)
-    stopped.processes[1].send_signal(signal.SIGTERM)
+    stopped = hit_at_work(job, folder / "stopped", lambda ranks: ranks.processes[1].send_signal(signal.SIGTERM))
     for rank, (_, errors, code) in stopped.wait(60).items():
         assert code == 143, f"rank {rank}: exit {code}: {errors}"
     shutil.copytree(folder / "stopped", folder / "on_by_one")
@@ -113,12 +125,17 @@ def a_rank_of_one_network_is_killed(folder):
         own.mkdir()
         job = [*command, "--epochs", epochs]
         Ranks(2, *job, "--run-dir", own / "whole").must_succeed()
-        ranks = Ranks(2, *job, "--run-dir", own / "run", "--checkpoint-minutes", 0, "--rank-limit", LIMIT)
-        wait_for_lines(ranks, own / "run", 1)
-        lost = RANDOM.randrange(2)
-        time.sleep(RANDOM.uniform(0, 0.3))
-        ranks.processes[lost].kill()
-        took = must_name(ranks, lost, time.monotonic(), own)
+        lost, began = RANDOM.randrange(2), 0
+
+        def kill(ranks):
+            nonlocal began
+            wait_until(ranks, lambda: any(not path.name.startswith(".") for path in (own / "run" / "checkpoints").glob("*")))
+            time.sleep(RANDOM.uniform(0, 0.3))
+            ranks.processes[lost].kill()
+            began = time.monotonic()
+
+        ranks = hit_at_work([*job, "--rank-limit", LIMIT], own / "run", kill)
+        took = must_name(ranks, lost, began, own)
         print(f"  {name}: rank {lost} killed: noticed in {took:.1f} s")
         Ranks(2, *job, "--run-dir", own / "run").must_succeed()
         must_be_alike(own / "run", results(own / "whole"))

@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from rank_processes import ENVIRONMENT, PACKAGE, alone, must_be_alike, results, run_drills, wait_for_lines
+from rank_processes import ENVIRONMENT, PACKAGE, alone, must_be_alike, patience, results, run_drills, wait_for_lines
 
 POPULATION = ["train", "population", "--host", "tiny", "--synthetic-train", "120", "--synthetic-test", "40", "--synthetic-size", "8x8", "--crop-pad", "1",
               "--batch", "12", "--controller", "random", "--embargo", "1", "--gate-training-steps", "1", "--threads", "1", "--devices", "cpu"]
@@ -27,7 +28,7 @@ class Mpirun:
 
     def wait(self):
         try:
-            output, errors = self.process.communicate(timeout=120)
+            output, errors = self.process.communicate(timeout=120 * patience())
         finally:
             if self.process.poll() is None:
                 self.process.kill()
@@ -119,6 +120,81 @@ def a_start_that_is_over_lets_nobody_in(_folder):
     assert "rank 0" in start(2, {1: 0}, limit=2)[0]
 
 
+def torch_is_told_before_it_is_loaded(_folder):
+    """That waiting threads spin briefly, and that ranks are ended by espalier's sentence and not by NCCL's watchdog; what a user says holds."""
+    from espalier.__main__ import settle
+
+    told = {"TORCH_NCCL_ENABLE_MONITORING": "1", "OMPI_COMM_WORLD_SIZE": "2", "TERM": "xterm"}
+    settle(told)
+    assert told["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0" and told["TORCH_NCCL_ENABLE_MONITORING"] == "1", told
+    assert told["GOMP_SPINCOUNT"] == "10000" and told["TERM"] == "dumb", told
+    passive = {"OMP_WAIT_POLICY": "passive"}
+    settle(passive)
+    assert "GOMP_SPINCOUNT" not in passive and "TERM" not in passive and passive["TORCH_NCCL_ENABLE_MONITORING"] == "0", passive
+
+
+def whatever_fails_is_one_sentence(_folder):
+    """c10d's messages go on with a stack of C++."""
+    from espalier import group
+    from espalier.__main__ import joined
+    from espalier.launch import Launch
+
+    def fail(*_):
+        raise RuntimeError("Unknown backend\nException raised from somewhere\nframe #0: ...")
+
+    true_join, group.join = group.join, fail
+    try:
+        assert joined(Launch(rank=1, size=2), "auto", 5) == ("rank 1: RuntimeError: Unknown backend", 1)
+    finally:
+        group.join = true_join
+
+
+KEEPER = """import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()"""
+
+
+def a_store_that_falls_silent_is_named(_folder):
+    """Its keeper is stopped once ranks are connected to it: c10d alone would wait for ever, while they meet and while the group is made. One
+    that is killed is said to have gone away."""
+    import torch.distributed as dist
+    from espalier import group
+    from espalier.launch import Launch, LaunchError
+
+    limit = datetime.timedelta(seconds=1)
+
+    def said_by(work):
+        outcome = []
+
+        def run():
+            try:
+                outcome.append(work())
+            except LaunchError as error:
+                outcome.append(str(error))
+
+        waiting = threading.Thread(target=run, daemon=True)
+        waiting.start()
+        waiting.join(20 * patience())
+        assert outcome, "it waits for ever"
+        return outcome[0]
+
+    for end, words in ((signal.SIGSTOP, "has not answered"), (signal.SIGKILL, "went away before")):
+        keeper = subprocess.Popen([sys.executable, "-c", KEEPER], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            port = int(keeper.stdout.readline())
+            stores = [dist.TCPStore("127.0.0.1", port, timeout=limit, wait_for_workers=False) for _ in range(3)]
+            keeper.send_signal(end)
+            launches = [Launch(rank, 0, 2, "127.0.0.1", port, agent_keeps_store=True) for rank in (0, 1)]
+            for work in (lambda: group.meet(stores[0], launches[0], limit), lambda: group.meet(stores[1], launches[1], limit),
+                         lambda: group.make_group("gloo", stores[2], launches[1], limit)):
+                said = said_by(work)
+                assert words in said and f"127.0.0.1:{port}" in said, said
+        finally:
+            keeper.kill()
+            keeper.communicate()
+
+
 def other_machines_are_reached(_folder):
     """Where this machine's own name leads to the loopback, Gloo is told the interface that leads to the others; else it is left alone."""
     from espalier import group
@@ -145,4 +221,5 @@ def other_machines_are_reached(_folder):
 if __name__ == "__main__":
     sys.path.insert(0, str(PACKAGE))
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
-    run_drills(jobs_and_steps_are_told_apart, other_machines_are_reached, a_start_that_is_over_lets_nobody_in, mpirun_starts_ranks, mpirun_passes_a_signal_on)
+    run_drills(jobs_and_steps_are_told_apart, torch_is_told_before_it_is_loaded, whatever_fails_is_one_sentence, other_machines_are_reached,
+               a_start_that_is_over_lets_nobody_in, a_store_that_falls_silent_is_named, mpirun_starts_ranks, mpirun_passes_a_signal_on)

@@ -1,5 +1,6 @@
 """Ranks of a job as processes, over Gloo on the loopback: started as a launcher would, by their environment; and what they left."""
 
+import itertools
 import json
 import os
 import random
@@ -16,17 +17,34 @@ LIBRARY = ESPALIER.parent / "libespalier_program.so"
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
 SEED = int(os.environ.get("ESPALIER_RANKS_SEED", random.SystemRandom().randrange(10**6)))
 RANDOM = random.Random(SEED)
-LIMIT = 3  # seconds after which a rank is missed
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("RANK", "WORLD_", "LOCAL_", "MASTER_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC"))}
 ENVIRONMENT.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", PYTHONPATH=str(PACKAGE), ESPALIER_LIBRARY=str(LIBRARY),
                    CUDA_VISIBLE_DEVICES="")
+NUMBERS = itertools.count()
+
+
+def patience():
+    """How much slower than alone a busy machine may be."""
+    return max(1, os.getloadavg()[0] / os.cpu_count())
+
+
+# Seconds after which a rank is missed, also one that is not there yet: ranks load torch before they meet, and on a busy machine some do it
+# seconds later than others.
+LIMIT = max(5, round(3 * patience()))
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """Below the ports that Linux gives to outgoing connections, one of which could take it before rank 0 listens; tests at once look in
+    other places."""
+    while True:
+        port = 20000 + (97 * os.getpid() + next(NUMBERS)) % 12000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:  # somebody has it
+                continue
+        return port
 
 
 def alone(*arguments):
@@ -54,9 +72,9 @@ class Ranks:
                                                     cwd=(folders or {}).get(rank), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait(self, longest=240):
-        """Exit codes, output and errors of each."""
+        """Exit codes, output and errors of each. longest: seconds, on a machine with nothing else to do."""
         try:
-            return {rank: (*process.communicate(timeout=longest), process.returncode) for rank, process in self.processes.items()}
+            return {rank: (*process.communicate(timeout=longest * patience()), process.returncode) for rank, process in self.processes.items()}
         finally:
             for process in self.processes.values():
                 if process.poll() is None:
@@ -99,20 +117,22 @@ def must_be_alike(folder, expected):
         assert one == other, f"{folder.name}: {what} differ"
 
 
+def wait_until(ranks, is_so):
+    """While ranks work, or where they have done it."""
+    while not is_so():
+        for rank, process in ranks.processes.items():
+            assert process.poll() is None or is_so(), f"rank {rank}: {process.stderr.read()}"
+        time.sleep(0.02)
+
+
 def wait_for_lines(ranks, run_dir, count):
     path = run_dir / "metrics.jsonl"
-    while not path.exists() or path.read_text().count("\n") < count:
-        for rank, process in ranks.processes.items():
-            assert process.poll() is None, f"rank {rank}: {process.stderr.read()}"
-        time.sleep(0.02)
+    wait_until(ranks, lambda: path.exists() and path.read_text().count("\n") >= count)
 
 
 def wait_for_sessions(ranks, run_dir, count):
     path = run_dir / "environment.json"
-    while not path.exists() or len(json.loads(path.read_text())["sessions"]) < count:
-        for rank, process in ranks.processes.items():
-            assert process.poll() is None, f"rank {rank}: {process.stderr.read()}"
-        time.sleep(0.02)
+    wait_until(ranks, lambda: path.exists() and len(json.loads(path.read_text())["sessions"]) >= count)
 
 
 def the_error(errors):
@@ -142,11 +162,6 @@ def must_be_whole(run_dir):
 
 def newest_checkpoint(run_dir):
     return max(path for path in (run_dir / "checkpoints").iterdir() if not path.name.startswith("."))
-
-
-def patience():
-    """How much slower than alone a busy machine may be."""
-    return max(1, os.getloadavg()[0] / os.cpu_count())
 
 
 def run_drills(*drills):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -196,17 +197,24 @@ def a_rank_is_stopped(folder):
         took = must_name(ranks, lost, time.monotonic(), own)
         # When it goes on it finds that it was given up.
         ranks.processes[lost].send_signal(signal.SIGCONT)
-        _, errors = ranks.processes[lost].communicate(timeout=30)
+        _, errors = ranks.processes[lost].communicate(timeout=30 * patience())
         assert ranks.processes[lost].returncode == 1, errors
         print(f"  rank {lost} of {size} stopped: noticed in {took:.1f} s")
 
 
 def ranks_that_do_not_meet(folder):
-    """A wrong address, and a rank that never comes: one sentence each, within the limit."""
+    """A wrong address, also one of a service that has nothing to say, and a rank that never comes: one sentence each, within the limit and a
+    little."""
     job = [*POPULATION, "--lanes", 2, "--epochs", 1, "--devices", "cpu", "--rank-limit", LIMIT, "--run-dir", folder / "run"]
     wrong = Ranks(2, *job, only=[1])
     began = time.monotonic()
     missing = Ranks(2, *job, only=[0])
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        unheard = Ranks(2, *job, only=[1], port=silent.getsockname()[1])
+        (_, errors, code), = unheard.wait(60).values()
+    assert code == 1 and f"127.0.0.1:{unheard.port}" in the_error(errors) and "has not answered" in errors and "MASTER_ADDR" in errors, errors
     (_, errors, code), = wrong.wait(60).values()
     assert code == 1 and f"127.0.0.1:{wrong.port}" in the_error(errors) and "MASTER_ADDR" in errors, errors
     (_, errors, code), = missing.wait(60).values()
@@ -219,7 +227,8 @@ def ranks_that_differ(folder):
     """Flags, and a job that is one process's, are refused with a sentence."""
     job = [*POPULATION, "--lanes", 2, "--epochs", 1, "--devices", "cpu", "--rank-limit", LIMIT, "--run-dir", folder / "run"]
     ended = Ranks(2, {0: job, 1: [*job, "--seed", "9"]}).wait(60)
-    assert ended[0][2] == 2 and "rank 1" in the_error(ended[0][1]) and "seed" in ended[0][1], ended[0][1]
+    assert ended[0][2] == 2 and "rank 1" in the_error(ended[0][1]), ended[0][1]
+    assert "config, seed: rank 0 has 0, rank 1 has 9;" in ended[0][1], ended[0][1]
     assert ended[1][2] == 1 and "rank 0 failed" in the_error(ended[1][1]), ended[1][1]
     few = Ranks(2, *job[:-2], "--run-dir", folder / "few", "--lanes", 1).wait(60)
     said = [errors for _, errors, code in few.values() if "--lanes 1" in errors and code in (1, 2)]
@@ -232,13 +241,41 @@ def ranks_that_differ(folder):
     ended = Ranks(2, {0: [*linet, "--width", "0.0625"], 1: [*linet, "--width", "0.125"]}).wait(60)
     assert ended[0][2] == 2 and "rank 1" in the_error(ended[0][1]) and "width" in ended[0][1], ended
     assert not (folder / "linet").exists(), "nothing is left of a run that did not begin"
-    for launcher in ({"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_SIZE": "2"}):
+    for launcher in ({"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_SIZE": "2"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"},
+                     {"PMI_RANK": "0", "PMI_SIZE": "4"}):
         refused = subprocess.run([ESPALIER, *map(str, job)], env=dict(ENVIRONMENT, **launcher), capture_output=True, text=True)
         assert refused.returncode == 2 and "-m espalier" in the_error(refused.stderr) and list(launcher)[-1] in refused.stderr, refused.stderr
     one = Ranks(2, "plan", "population", "--devices", "cpu", only=[0]).wait(60)
     assert one[0][2] == 2 and "one process" in the_error(one[0][1]), one
     alone_in_python = Ranks(1, *job[:-2], "--run-dir", folder / "python").must_succeed()
     assert "test accuracy" in alone_in_python[0][0]
+
+
+def one_process_in_a_batch_script(folder):
+    """What Slurm and MPI say of a single process, or of a job whose step this is not, refuses nothing."""
+    job = [*POPULATION, "--lanes", 2, "--epochs", 1, "--devices", "cpu"]
+    for place, launcher in enumerate(({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "PMI_SIZE": "4"},
+                                      {"RANK": "0", "WORLD_SIZE": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}, {"PMI_SIZE": "1"})):
+        done = subprocess.run([ESPALIER, *map(str, job), "--run-dir", folder / str(place)], env=dict(ENVIRONMENT, **launcher), capture_output=True,
+                              text=True)
+        assert done.returncode == 0, (launcher, done.stderr)
+
+
+def a_group_of_one_changes_nothing(folder):
+    """--backend that is named: the messages of a single rank travel as those of many, and all bits are those of a run without a group. The
+    program without Python has nothing to make one with."""
+    linet = ["train", "linet", "--synthetic-train", "50", "--synthetic-test", "20", "--synthetic-size", "32x32", "--threads", "1", "--device", "cpu",
+             "--batch", "8", "--width", "0.0625", "--epochs", 1]
+    host = ["train", "host", *DATA, "--batch", "12", "--device", "cpu", "--epochs", 2]
+    for name, job in (("population", [*POPULATION, "--lanes", 3, "--epochs", 3, "--devices", "cpu"]), ("host", host), ("linet", linet)):
+        alone(*job, "--run-dir", folder / name)
+        in_a_group = subprocess.run([sys.executable, "-m", "espalier", *map(str, job), "--backend", "gloo", "--run-dir", folder / f"{name}_in_a_group"],
+                                    env=ENVIRONMENT, capture_output=True, text=True)
+        assert in_a_group.returncode == 0 and "test accuracy" in in_a_group.stdout, in_a_group.stderr
+        must_be_alike(folder / f"{name}_in_a_group", results(folder / name))
+    assert rank_bytes(folder / "population") == 0 < rank_bytes(folder / "population_in_a_group"), "there was no group: this would show nothing"
+    refused = subprocess.run([ESPALIER, *map(str, host), "--backend", "gloo"], env=ENVIRONMENT, capture_output=True, text=True)
+    assert refused.returncode == 2 and "--backend gloo" in the_error(refused.stderr) and "-m espalier" in refused.stderr, refused.stderr
 
 
 def torchrun_restarts(folder):
@@ -257,7 +294,7 @@ def torchrun_restarts(folder):
     workers = [pid for pid in children_of(process.pid) if "espalier" in Path(f"/proc/{pid}/cmdline").read_text()]
     assert len(workers) == 2, workers
     os.kill(RANDOM.choice(workers), signal.SIGKILL)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=120 * patience())
     assert process.returncode == 0, errors
     must_be_alike(run_dir, results(folder / "whole"))
     assert len(json.loads((run_dir / "environment.json").read_text())["sessions"]) == 2
@@ -320,4 +357,4 @@ if __name__ == "__main__":
     run_drills(launchers_are_understood, the_library_is_found, lanes_do_not_feel_where_they_run, messages_have_the_size_that_is_documented,
                one_pass_is_shared_out_over_all_ranks, resumed_with_another_number_of_ranks, a_policy_learns_the_same_over_ranks,
                comparisons_are_the_same_over_ranks, a_rank_is_killed, one_of_four_is_killed_at_any_moment, a_rank_is_stopped, ranks_that_do_not_meet,
-               ranks_that_differ, torchrun_restarts)
+               ranks_that_differ, one_process_in_a_batch_script, a_group_of_one_changes_nothing, torchrun_restarts)

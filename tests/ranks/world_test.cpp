@@ -41,6 +41,34 @@ TEST(WorldTensors, AreRefusedWhereTheyAreNotDense) {
       2, [](World& world) { EXPECT_ERROR(world.sum_(at::ones({2, 2}).t()), c10::Error, "World", "dense"); });
 }
 
+TEST(WorldTensors, OfAGroupOfOneTravelAndStayAsTheyAre) {
+  as_ranks(1, [](World& world) {
+    EXPECT_FALSE(world.is_alone());
+    EXPECT_TRUE(world.leads());
+    const at::Tensor values = at::full({3}, 7, at::kLong);
+    world.sum_(values);
+    world.broadcast_(values);
+    EXPECT_TRUE(at::equal(values, at::full({3}, 7, at::kLong)));
+    EXPECT_EQ(world.largest(5), 5);
+    EXPECT_EQ(world.gather(std::string_view("own")), std::vector<std::string>{"own"});
+    EXPECT_GT(world.bytes_moved(), 0) << "nothing travelled";
+    world.finish();
+  });
+}
+
+// NCCL knows no limit of a single operation.
+TEST(World, LetsTheBackendOfGpusWaitForAsLongAsARankMayTake) {
+  const auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 1);
+  const auto backend =
+      c10::make_intrusive<testing::ThreadBackend>(std::make_shared<testing::Meeting>(1), 0, 1);
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA})
+    group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  c10d::register_process_group("with a GPU", group);
+  World(Membership{.group = "with a GPU", .store_address = "memory"}).finish();
+  c10d::unregister_process_group("with a GPU");
+  EXPECT_GE(backend->timeout(), std::chrono::hours(24));
+}
+
 TEST(WorldTensors, OfOneRankStayAsTheyAre) {
   const at::Tensor values = at::ones({2});
   World::alone().sum_(values);

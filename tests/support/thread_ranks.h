@@ -66,6 +66,9 @@ class ThreadBackend : public c10d::Backend {
 
   const std::string getBackendName() const override { return "threads"; }
 
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
     const std::vector<at::Tensor> all = exchange(tensors[0]);
@@ -107,6 +110,7 @@ class ThreadBackend : public c10d::Backend {
   }
 
   std::shared_ptr<Meeting> meeting_;
+  std::chrono::milliseconds timeout_{0};  // none was set
 };
 
 // Runs `rank` in so many threads, each with its world, and throws what the first of them threw.
