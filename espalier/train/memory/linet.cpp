@@ -12,8 +12,6 @@
 namespace espalier::train {
 namespace {
 
-constexpr int64_t kMaster = 4;  // bytes of a master value, a gradient, a moment
-
 int64_t halved(int64_t size) {
   return (size + 1) / 2;
 }
@@ -51,11 +49,11 @@ class LinetWalk {
     const int64_t heads = options_.monitor ? monitor_state() : 0;
     return kinds * network_masters() + 2 * heads + lane_state(is_sgd);
   }
-  int64_t stream_bytes() const { return stream_values_ * kMaster; }
+  int64_t stream_bytes() const { return stream_values_ * kMasterBytes; }
   // The flat copies that GradientExchange sends: of all gradients, and of the running statistics unless norms
   // are synced.
   int64_t exchange_bytes() const {
-    return (exchanged_values_ + (options_.sync_norm ? 0 : statistics_)) * kMaster;
+    return (exchanged_values_ + (options_.sync_norm ? 0 : statistics_)) * kMasterBytes;
   }
   int64_t state_bytes() const { return masters_ + buffers_ + optimizer_bytes(); }
 
@@ -73,22 +71,22 @@ class LinetWalk {
   int64_t stack(int64_t values) const { return stacked_bytes(paths(), {options_.batch, values}, item_); }
   // Raw responses of the streams in fp32.
   int64_t wide_bytes(int64_t values) const {
-    return bounded_bytes({streams_, options_.batch, values, kMaster});
+    return bounded_bytes({streams_, options_.batch, values, kMasterBytes});
   }
 
   // Returns the bytes of its gradient.
   int64_t parameter(int64_t lanes, int64_t values, bool has_copy) {
-    const int64_t master = stacked_bytes(lanes, {values}, kMaster);
+    const int64_t master = stacked_bytes(lanes, {values}, kMasterBytes);
     exchanged_values_ += lanes * values;
     masters_ += master;
     weights_ += 2 * master;
-    if (has_copy && item_ < kMaster) weights_ += stacked_bytes(lanes, {values}, item_);
+    if (has_copy && item_ < kMasterBytes) weights_ += stacked_bytes(lanes, {values}, item_);
     return master;
   }
 
   int64_t monitor_state() const {
-    return stacked_bytes(streams_, {shape_.num_classes, shape_.num_features()}, kMaster) +
-           stacked_bytes(streams_, {shape_.num_classes}, kMaster);
+    return stacked_bytes(streams_, {shape_.num_classes, shape_.num_features()}, kMasterBytes) +
+           stacked_bytes(streams_, {shape_.num_classes}, kMasterBytes);
   }
   int64_t network_masters() const { return masters_ - (options_.monitor ? monitor_state() : 0); }
 
@@ -96,7 +94,7 @@ class LinetWalk {
   // streams, their first layers, the mixing, the integrated path and the norms; and of the heads.
   int64_t lane_state(bool is_sgd) const {
     const int64_t lanes = 4 * streams_ + 2, heads = options_.monitor ? streams_ : 0;
-    const int64_t plain = kMaster + 8 + 1, sgd = plain + 8,
+    const int64_t plain = kMasterBytes + 8 + 1, sgd = plain + 8,
                   adam = plain + 2 * stacked_bytes(1, {1}, sizeof(double));
     return lanes * (is_sgd ? sgd : adam) + heads * adam;
   }
@@ -118,7 +116,7 @@ class LinetWalk {
     stream_values_ += streams_ * 4 * filters;  // the norm's: weight, bias, running mean and variance
     for (int i = 0; i < 2; ++i) {
       gradients.push_back(parameter(paths(), filters, false));
-      buffers_ += stacked_bytes(paths(), {filters}, kMaster);
+      buffers_ += stacked_bytes(paths(), {filters}, kMasterBytes);
       statistics_ += paths() * filters;
     }
     return gradients;

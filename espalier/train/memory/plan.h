@@ -59,6 +59,9 @@ MemoryPlan step_parts(const std::string& name, const StepNeeds& needs);
 // What any run on the device takes, once.
 MemoryPlan device_parts(at::Device device);
 
+// Bytes of a master value, a gradient, a momentum: fp32, whatever a step computes in.
+inline constexpr int64_t kMasterBytes = 4;
+
 // The product of sizes; what no memory could hold is told as 256 TiB, so that sums of thousands of tensors
 // fit into 63 bits.
 int64_t bounded_bytes(std::initializer_list<int64_t> sizes);

@@ -17,8 +17,8 @@
 namespace espalier::train {
 namespace {
 
-constexpr int64_t kMaster = 4;                       // bytes of a master value, a gradient, a momentum
-constexpr int64_t kLaneBytes = kMaster + 2 * 8 + 1;  // an optimiser's: rate, decay, momentum, what is frozen
+constexpr int64_t kLaneBytes =
+    kMasterBytes + 2 * 8 + 1;  // an optimiser's: rate, decay, momentum, what is frozen
 
 // How many values of one parameter a lane has, and whether layers compute with a copy.
 struct ParameterShape {
@@ -164,10 +164,10 @@ class PopulationWalk {
   GroupBytes group(const std::vector<ParameterShape>& parameters) const {
     GroupBytes bytes;
     for (const ParameterShape& each : parameters) {
-      const int64_t stacked = stacked_bytes(lanes_, {each.values}, kMaster);
-      const int64_t clone = snapshot_bytes(each.values * kMaster);
+      const int64_t stacked = stacked_bytes(lanes_, {each.values}, kMasterBytes);
+      const int64_t clone = snapshot_bytes(each.values * kMasterBytes);
       bytes.values += 2 * stacked;
-      if (each.has_copy && item_ < kMaster) bytes.values += stacked_bytes(lanes_, {each.values}, item_);
+      if (each.has_copy && item_ < kMasterBytes) bytes.values += stacked_bytes(lanes_, {each.values}, item_);
       bytes.gradients += stacked;
       bytes.in_snapshot += clone;
       if (needs_.options.momentum > 0) {
@@ -205,12 +205,12 @@ class PopulationWalk {
 
   int64_t running_bytes() const {
     int64_t bytes = 0;
-    for (const int64_t values : host_buffers_) bytes += stacked_bytes(lanes_, {values}, kMaster);
+    for (const int64_t values : host_buffers_) bytes += stacked_bytes(lanes_, {values}, kMasterBytes);
     return bytes;
   }
   int64_t running_snapshot() const {
     int64_t bytes = 0;
-    for (const int64_t values : host_buffers_) bytes += snapshot_bytes(values * kMaster);
+    for (const int64_t values : host_buffers_) bytes += snapshot_bytes(values * kMasterBytes);
     return bytes;
   }
 
@@ -221,7 +221,7 @@ class PopulationWalk {
     for (const ParameterShape& each : host_parameters_) values += each.values;
     if (!needs_.options.sync_norm)
       for (const int64_t each : host_buffers_) values += each;
-    return lanes_ * values * kMaster;
+    return lanes_ * values * kMasterBytes;
   }
 
   int64_t table_bytes() const {
