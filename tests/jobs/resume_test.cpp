@@ -386,8 +386,12 @@ TEST(Resume, IsTriedWithNetworksThatCollapse) {
     }
     EXPECT_GT(collapses, 0);
     EXPECT_GT(rolled_back, 0);
-    if (job.name == "population that is governed") EXPECT_GT(barred, 0);
-    if (job.name == "population that fails, validated now and then") EXPECT_GT(retired, 0);
+    if (job.name == "population that is governed") {
+      EXPECT_GT(barred, 0);
+    }
+    if (job.name == "population that fails, validated now and then") {
+      EXPECT_GT(retired, 0);
+    }
   }
 }
 
