@@ -285,21 +285,24 @@ TEST(Evaluate, KeepsANetworkThatWentBackInItsLastStep) {
   job.evaluate.keep = folder / "kept";
   PopulationConfig& population = job.evaluate.population;
   population.lanes = 1;
-  population.epochs = 12;
+  population.epochs = 7;  // too few for it to go back so often that it is compared anew
   population.learning_rate = 1;
+  population.schedule = RateCurve::kConstant;
   population.governor = {.ratio = 1, .spread = 0};
   std::map<std::string, double> gone_back;  // accuracy of the state it went back to, by origin
+  bool differ = false;                      // these accuracies and those of the steps that were lost
   EvaluateEvents events;
   events.episode_done = [&](const EvaluatedEpisode& done) {
     const LaneRecord& lane = done.record.last.lanes[0];
     ASSERT_NE(lane.outcome, LaneOutcome::kRetired);
     if (lane.outcome != LaneOutcome::kRolledBack) return;
-    EXPECT_NE(lane.good_accuracy, lane.validated.accuracy);
+    differ |= lane.good_accuracy != lane.validated.accuracy;
     gone_back["evaluate, " + done.controller + ", episode " + std::to_string(done.episode)] =
         lane.good_accuracy;
   };
   const EvaluateResult result = run_evaluate_job(job, events);
   ASSERT_FALSE(gone_back.empty()) << "this would show little";
+  EXPECT_TRUE(differ) << "this would show little";
   const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
   EXPECT_EQ(kept.size(), 8u) << "one of every episode";
   for (const grow::GrownNetwork& network : kept) {
