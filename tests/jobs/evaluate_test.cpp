@@ -328,6 +328,27 @@ TEST(Evaluate, ClaimsNoValidationOfNetworksThatHadNone) {
     EXPECT_EQ(network.description.origin.validation_accuracy, std::nullopt);
 }
 
+// At a rate at which nothing stays finite, decay included: the only network goes back to what it began as.
+TEST(Evaluate, KeepsANetworkThatWentBackToWhatItBeganAs) {
+  const support::TemporaryFolder folder;
+  EvaluateJob job = small_evaluate_job(folder, "cpu");
+  job.evaluate.keep = folder / "kept";
+  PopulationConfig& population = job.evaluate.population;
+  population.lanes = 1;
+  population.learning_rate = 1e38;
+  population.weight_decay = 1;
+  EvaluateEvents events;
+  events.episode_done = [](const EvaluatedEpisode& done) {
+    ASSERT_EQ(done.record.last.lanes[0].outcome, LaneOutcome::kRolledBack);
+  };
+  const EvaluateResult result = run_evaluate_job(job, events);
+  const std::vector<grow::GrownNetwork> kept = saved_networks(job.evaluate.keep);
+  ASSERT_EQ(kept.size(), 1u);
+  const grow::NetworkOrigin& origin = kept[0].description.origin;
+  EXPECT_EQ(origin.test_accuracy, result.scores[0].accuracy[0]);
+  EXPECT_EQ(origin.validation_accuracy, std::nullopt) << "what it stands at was never scored";
+}
+
 TEST(Evaluate, WritesWhatTheReturnOfEveryNetworkIsMadeOf) {
   const support::TemporaryFolder folder;
   EvaluateJob job = small_evaluate_job(folder, "cpu");
