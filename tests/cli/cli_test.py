@@ -424,7 +424,7 @@ class Runs(Case):
         self.assertIn(f"\nscore: {max(scores)}\n", shown.stdout)
         self.assertIn("\nscore: none: a comparison has no score\n", self.inspected("evaluate", "--controllers", "none", "--lanes", "2",
                                                                                "--episode-length", "2", "--episodes", "1"))
-        self.assertIn("or of one that was not validated\n", self.inspected("train", "host", "--no-tui", "--epochs", "1", "--validation", "0"))
+        self.assertIn("or after one that was not validated\n", self.inspected("train", "host", "--no-tui", "--epochs", "1", "--validation", "0"))
         shown = self.run_here("inspect", "run").stdout
         self.assertIn("best: this one" if best.endswith("12") else f"best: {best}, score {max(scores)}", shown)
 
