@@ -354,18 +354,19 @@ class PopulationWalk {
     return tape;
   }
 
-  // In pieces of the size of its largest slot; the seeds behind it.
+  // As layers of the size of its largest slot, since an evaluation keeps no more than what the next one
+  // reads; the seeds behind them.
   StepTape own_tape(const std::vector<size_t>& seeds) const {
     StepTape tape;
-    int64_t piece = frame_.in_channels * frame_.height * frame_.width;
-    for (const grow::SlotSpec& slot : slots_) piece = std::max(piece, values_of(slot));
-    if (const auto& held = needs_.own_host->held) {
-      StepTape::Node node{.forward = {stack(piece)},
-                          .gradient = stack(piece),
-                          .backward = {stack(piece)},
-                          .parameters = {host_group().gradients}};
-      for (int64_t left = std::llround(held(frame_, needs_.device)); left > 0; left -= piece)
-        node.held.push_back(stack(std::min(left, piece)));
+    int64_t layer = frame_.in_channels * frame_.height * frame_.width;
+    for (const grow::SlotSpec& slot : slots_) layer = std::max(layer, values_of(slot));
+    const auto& held = needs_.own_host->held;
+    for (int64_t left = held ? std::llround(held(frame_, needs_.device)) : 0; left > 0; left -= layer) {
+      StepTape::Node node{.held = {stack(std::min(left, layer))},
+                          .forward = {stack(layer)},
+                          .gradient = stack(layer),
+                          .backward = {stack(layer)}};
+      if (left <= layer) node.parameters = {host_group().gradients};  // there when the way back begins
       tape.add(std::move(node));
     }
     for (const size_t place : seeds) add_seeds(tape, slots_[place]);
