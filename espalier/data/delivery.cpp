@@ -122,11 +122,7 @@ void BatchDelivery::deliver() {
 }
 
 void BatchDelivery::advance() {
-  const at::Tensor epoch = position_.select(0, 0);
-  at::Tensor batch = position_.select(0, 1);
-  batch.add_(1);
-  epoch.add_(batch >= num_batches_);
-  batch.remainder_(num_batches_);
+  advance_position_(position_, num_batches_);
 }
 
 }  // namespace espalier::data

@@ -301,4 +301,21 @@ void gather_into(const GatherCall& call) {
           call.mask_out.defined() ? std::optional<at::Tensor>(call.mask_out) : std::nullopt);
 }
 
+void advance_position_(const at::Tensor& position, int64_t num_batches) {
+  TORCH_CHECK(position.dim() == 1 && position.size(0) == 2 && position.scalar_type() == at::kLong &&
+                  position.is_contiguous(),
+              "advance_position_: position: want [2] Long, dense, got ", position.sizes(), " ",
+              position.scalar_type(), " with strides ", position.strides());
+  TORCH_CHECK(num_batches >= 1, "advance_position_: num_batches: want at least 1, got ", num_batches);
+#if ESPALIER_WITH_CUDA
+  if (position.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(position.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(position.device().index());
+    C10_CUDA_CHECK(launch_advance(position.mutable_data_ptr<int64_t>(), num_batches, stream));
+    return;
+  }
+#endif
+  advance(position.mutable_data_ptr<int64_t>(), num_batches);
+}
+
 }  // namespace espalier::data

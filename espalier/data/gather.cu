@@ -434,6 +434,10 @@ cudaError_t launch(const GatherArgs& args, const LanePointers* pointers, const T
   return cudaGetLastError();
 }
 
+__global__ void advance_kernel(int64_t* position, int64_t num_batches) {
+  advance(position, num_batches);
+}
+
 }  // namespace
 
 cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, cudaStream_t stream) {
@@ -465,6 +469,11 @@ cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, 
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+cudaError_t launch_advance(int64_t* position, int64_t num_batches, cudaStream_t stream) {
+  advance_kernel<<<1, 1, 0, stream>>>(position, num_batches);
+  return cudaGetLastError();
 }
 
 }  // namespace espalier::data

@@ -16,6 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "espalier/data/augment.h"
@@ -43,5 +44,9 @@ struct GatherCall {
 };
 
 void gather_into(const GatherCall& call);
+
+// position [2] i64, of a call: to the next batch of a pass of num_batches, or to the first of the next pass.
+// One launch on CUDA, which reads nothing on the host.
+void advance_position_(const at::Tensor& position, int64_t num_batches);
 
 }  // namespace espalier::data

@@ -59,4 +59,7 @@ struct LanePointers {
 // cudaErrorInvalidConfiguration: more than 2^31 tiles, or a row that shared memory does not hold.
 cudaError_t launch_gather(const GatherArgs& args, const LanePointers* pointers, cudaStream_t stream);
 
+// position: [2] i64 on the device: moved on by a batch of a pass of num_batches.
+cudaError_t launch_advance(int64_t* position, int64_t num_batches, cudaStream_t stream);
+
 }  // namespace espalier::data

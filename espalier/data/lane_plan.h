@@ -31,6 +31,14 @@ struct LanePlan {
   }
 };
 
+// The batch after the one at `position`, [2]: pass, batch.
+ESPALIER_HOST_DEVICE void advance(int64_t* position, int64_t num_batches) {
+  position[1] += 1;
+  if (position[1] < num_batches) return;
+  position[0] += 1;
+  position[1] = 0;
+}
+
 // Whether N * stride() fits 63 bits, which all arithmetic below relies on.
 inline bool fits(const LanePlan& plan) {
   int64_t stride = plan.batch;

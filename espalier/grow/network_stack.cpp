@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "espalier/core/error.h"
 #include "espalier/grow/blend/amplitude_moves.h"
@@ -168,13 +169,15 @@ GrowthReport NetworkStack::apply(std::span<const SlotState> states) {
   }
   std::memcpy(states_.host.data(), states.data(), states.size_bytes());
   table_.upload();
-  move_amplitudes(end_of_epoch_, 1);
+  move_amplitudes_(amplitudes_, states_.device, end_of_epoch_, 1);
   applied_.assign(states.begin(), states.end());
   report.new_signature = signature() != before;
   return report;
 }
 
 void NetworkStack::move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch) {
+  const auto all = std::views::iota(int64_t{0}, num_slots());
+  if (std::ranges::none_of(all, [&](int64_t slot) { return holds(slot); })) return;  // they stay as applied
   move_amplitudes_(amplitudes_, states_.device, batch, batches_per_epoch);
 }
 

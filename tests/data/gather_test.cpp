@@ -274,6 +274,33 @@ TEST(Gather, CountsUpTheVersionsOfWhatItWrites) {
   EXPECT_EQ(call.fields[0]._version(), fields);
 }
 
+void expect_positions(const std::string& device) {
+  for (const int64_t num_batches : {1, 2, 5}) {
+    const at::Tensor position = at::tensor({3, 0}, at::kLong).to(device);
+    for (int64_t step = 1; step <= 11; ++step) {
+      advance_position_(position, num_batches);
+      EXPECT_TRUE(
+          at::equal(position.cpu(), at::tensor({3 + step / num_batches, step % num_batches}, at::kLong)))
+          << step << " of " << num_batches << ": " << position;
+    }
+  }
+}
+
+TEST(Position, GoesFromBatchToBatchAndIntoTheNextPass) {
+  expect_positions("cpu");
+}
+
+TEST(PositionCuda, GoesFromBatchToBatchAndIntoTheNextPass) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  expect_positions("cuda");
+}
+
+TEST(Position, RefusesWhatIsNone) {
+  EXPECT_ERROR(advance_position_(at::zeros({3}, at::kLong), 2), c10::Error, "position", "[2] Long", "[3]");
+  EXPECT_ERROR(advance_position_(at::zeros({2}), 2), c10::Error, "position", "Long", "Float");
+  EXPECT_ERROR(advance_position_(at::zeros({2}, at::kLong), 0), c10::Error, "num_batches", "at least 1", "0");
+}
+
 // Nobody waits for a device to see its lane ids and position: the kernel has no samples for what the plan
 // does not have, and writes zeros, labelled -100, masked out.
 TEST(GatherCuda, HasNoSamplesForLanesAndPositionsThatThePlanDoesNotHave) {

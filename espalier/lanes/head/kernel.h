@@ -54,7 +54,7 @@ struct LossArgs {
   Stack grad_logits;               // [L,B,K]
   int64_t* num_correct = nullptr;  // [L]
   int64_t* num_valid = nullptr;    // [L]
-  double* sums = nullptr;          // [3,L] or nullptr; of accuracy: += loss times samples, hits, samples
+  double* sums = nullptr;          // [3,L] or nullptr; forward: += loss times samples, hits, samples
 };
 cudaError_t launch_cross_entropy_forward(const LossArgs& args, cudaStream_t stream);
 cudaError_t launch_cross_entropy_backward(const LossArgs& args, cudaStream_t stream);

@@ -1,7 +1,8 @@
 // The linear map of all lanes. Small by nature (a classifier of ten classes, a gate of a few channels), so
 // plain sums: one thread per output of a sample forward, where there are few features, else one warp per
-// sample, as for the gradient of x; one block per output for the weights'. Deterministic: sums are shared out
-// over a warp or block by the shape of a lane alone.
+// sample, as for the gradient of x; one block per output for the weights'. The gradients are one launch,
+// whose first blocks have samples and the others outputs. Deterministic: sums are shared out over a warp or
+// block by the shape of a lane alone.
 #include "espalier/lanes/head/kernel.h"
 #include "espalier/lanes/vector_access.cuh"
 
@@ -62,12 +63,12 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LinearArgs args) {
   }
 }
 
+// The gradient of x, for kWarps samples from `first` on.
 template <class T>
-__global__ void __launch_bounds__(kThreads) grad_x_kernel(LinearArgs args) {
+__device__ inline void grad_x_rows(const LinearArgs& args, int lane, int first) {
   using W = wide_t<T>;
-  const int lane = blockIdx.y, sample = blockIdx.x * kWarps + threadIdx.x / kWarp,
-            in_warp = threadIdx.x % kWarp;
-  if (sample >= args.batch || (args.entries != nullptr && args.entries[lane] < 0)) return;
+  const int sample = first + threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
+  if (sample >= args.batch) return;
   const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride +
                         static_cast<int64_t>(sample) * args.out_features;
   const W* const weight = static_cast<const W*>(args.weight.data) + lane * args.weight.lane_stride;
@@ -94,14 +95,12 @@ __device__ inline W batch_sum(const W* grad, const LinearArgs& args, W* shared) 
   return sum;
 }
 
-// blockIdx.x: output, blockIdx.y: lane. Threads: 32 inputs across, 8 share the samples out; for the bias all
-// do.
+// One output's weights and bias. Threads: 32 inputs across, 8 share the samples out; for the bias all do.
+// shared: [kThreads].
 template <class T>
-__global__ void __launch_bounds__(kThreads) grad_weight_kernel(LinearArgs args) {
+__device__ inline void grad_weight_row(const LinearArgs& args, int lane, int o, wide_t<T>* shared) {
   using W = wide_t<T>;
-  __shared__ W shared[kThreads];
-  const int o = blockIdx.x, lane = blockIdx.y, tx = threadIdx.x % kWarp, ty = threadIdx.x / kWarp;
-  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  const int tx = threadIdx.x % kWarp, ty = threadIdx.x / kWarp;
   const T* const x = static_cast<const T*>(args.x.data) + lane * args.x.lane_stride;
   const W* const grad = static_cast<const W*>(args.out.data) + lane * args.out.lane_stride + o;
   if (args.grad_bias.data != nullptr) {
@@ -127,6 +126,18 @@ __global__ void __launch_bounds__(kThreads) grad_weight_kernel(LinearArgs args) 
   }
 }
 
+// blockIdx.x: kWarps samples each up to sample_blocks, then an output each; blockIdx.y: lane.
+template <class T>
+__global__ void __launch_bounds__(kThreads) backward_kernel(LinearArgs args, int sample_blocks) {
+  __shared__ wide_t<T> shared[kThreads];
+  const int lane = blockIdx.y, block = blockIdx.x;
+  if (args.entries != nullptr && args.entries[lane] < 0) return;
+  if (block < sample_blocks)
+    grad_x_rows<T>(args, lane, block * kWarps);
+  else
+    grad_weight_row<T>(args, lane, block - sample_blocks, shared);
+}
+
 template <class T>
 cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
   const dim3 samples((args.batch + kWarps - 1) / kWarps, args.lanes);
@@ -142,9 +153,11 @@ cudaError_t launch(const LinearArgs& args, bool backward, cudaStream_t stream) {
     }
     return cudaGetLastError();
   }
-  if (args.grad_x.data != nullptr) grad_x_kernel<T><<<samples, kThreads, 0, stream>>>(args);
-  if (args.grad_weight.data != nullptr || args.grad_bias.data != nullptr)
-    grad_weight_kernel<T><<<dim3(args.out_features, args.lanes), kThreads, 0, stream>>>(args);
+  const unsigned sample_blocks = args.grad_x.data != nullptr ? samples.x : 0;
+  const bool has_outputs = args.grad_weight.data != nullptr || args.grad_bias.data != nullptr;
+  const dim3 blocks(sample_blocks + (has_outputs ? args.out_features : 0), args.lanes);
+  if (blocks.x > 0)
+    backward_kernel<T><<<blocks, kThreads, 0, stream>>>(args, static_cast<int>(sample_blocks));
   return cudaGetLastError();
 }
 

@@ -7,6 +7,7 @@
 #include "espalier/core/ignored_label.h"
 #include "espalier/lanes/stack.h"
 #if ESPALIER_WITH_CUDA
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "espalier/lanes/head/kernel.h"
@@ -60,15 +61,20 @@ LossArgs loss_args(const at::Tensor& logits, const at::Tensor& labels, const at:
 struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernelFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, at::Tensor labels,
                             const std::optional<at::Tensor>& given_mask,
-                            const std::optional<at::Tensor>& given_smoothing) {
+                            const std::optional<at::Tensor>& given_smoothing,
+                            const std::optional<at::Tensor>& sums) {
     const at::Tensor mask = given_mask.value_or(at::Tensor());
     const at::Tensor smoothing = given_smoothing.value_or(at::Tensor());
     const c10::cuda::CUDAGuard guard(given.device());
     const at::Tensor logits = dense_lanes(given);
-    const at::Tensor loss = at::zeros({logits.size(0)}, logits.options().dtype(wide_type(logits)));
+    const auto wide = logits.options().dtype(wide_type(logits));
+    const bool has_samples = logits.numel() > 0;
+    const at::Tensor loss =
+        has_samples ? at::empty({logits.size(0)}, wide) : at::zeros({logits.size(0)}, wide);
     LossArgs args = loss_args(logits, labels, mask, smoothing);
     args.loss = {loss.data_ptr(), 1};
-    if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_forward(args, stream_of(logits)));
+    if (sums) args.sums = sums->mutable_data_ptr<double>();
+    if (has_samples) C10_CUDA_CHECK(launch_cross_entropy_forward(args, stream_of(logits)));
     ctx->save_for_backward({logits, labels, mask, smoothing});
     return loss;
   }
@@ -80,7 +86,7 @@ struct CrossEntropyKernelFunction : torch::autograd::Function<CrossEntropyKernel
     args.loss = {grads[0].data_ptr(), grads[0].stride(0)};
     args.grad_logits = stack_of(grad_logits);
     if (logits.numel() > 0) C10_CUDA_CHECK(launch_cross_entropy_backward(args, stream_of(logits)));
-    return {grad_logits, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {grad_logits, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 #endif
@@ -158,20 +164,39 @@ void check_smoothing(const at::Tensor& smoothing, const at::Tensor& logits) {
   }
 }
 
+void check_sums(const at::Tensor& sums, const at::Tensor& logits) {
+  if (!sums.defined()) return;
+  check_sizes(sums, {3, logits.size(0)}, "lane_cross_entropy", "sums", "[3,L]");
+  TORCH_CHECK(sums.scalar_type() == at::kDouble && sums.is_contiguous() && sums.device() == logits.device(),
+              "lane_cross_entropy: sums: want Double, dense, on ", logits.device(), " as logits, got ",
+              sums.scalar_type(), " with strides ", sums.strides(), " on ", sums.device());
+}
+
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 }  // namespace
 
 at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask,
-                              const at::Tensor& label_smoothing) {
+                              const at::Tensor& label_smoothing, const at::Tensor& sums) {
   check(logits, labels, mask, "lane_cross_entropy");
   check_smoothing(label_smoothing, logits);
-  const auto smoothing = label_smoothing.defined() ? std::optional(label_smoothing) : std::nullopt;
+  check_sums(sums, logits);
 #if ESPALIER_WITH_CUDA
   if (logits.is_cuda() && has_kernel_type(logits))
-    return CrossEntropyKernelFunction::apply(logits, dense_rows(labels),
-                                             mask.defined() ? std::optional(dense_rows(mask)) : std::nullopt,
-                                             smoothing);
+    return CrossEntropyKernelFunction::apply(logits, dense_rows(labels), if_defined(dense_rows(mask)),
+                                             if_defined(label_smoothing), if_defined(sums));
 #endif
-  return LaneCrossEntropyFunction::apply(logits, labels, valid_samples(labels, mask), smoothing);
+  at::Tensor losses = LaneCrossEntropyFunction::apply(logits, labels, valid_samples(labels, mask),
+                                                      if_defined(label_smoothing));
+  if (sums.defined()) {
+    const LaneAccuracy hits = lane_accuracy(logits, labels, mask);
+    sums.select(0, 0).add_(losses.detach() * hits.num_valid);
+    sums.select(0, 1).add_(hits.num_correct);
+    sums.select(0, 2).add_(hits.num_valid);
+  }
+  return losses;
 }
 
 LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask) {
@@ -194,33 +219,6 @@ LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, c
   // Integers: exact in any order, so all lanes at once.
   const at::Tensor correct = (logits.detach().argmax(2) == labels).logical_and(valid);
   return {.num_correct = correct.sum(1), .num_valid = valid.sum(1)};
-}
-
-void add_lane_accuracy_(const at::Tensor& sums, const at::Tensor& losses, const at::Tensor& logits,
-                        const at::Tensor& labels) {
-  check(logits, labels, {}, "add_lane_accuracy_");
-  check_sizes(losses, {logits.size(0)}, "add_lane_accuracy_", "losses", "[L]");
-  check_sizes(sums, {3, logits.size(0)}, "add_lane_accuracy_", "sums", "[3,L]");
-  TORCH_CHECK(losses.device() == logits.device(), "add_lane_accuracy_: losses: want ", logits.device(),
-              " as logits, got ", losses.device());
-  TORCH_CHECK(sums.scalar_type() == at::kDouble && sums.is_contiguous() && sums.device() == logits.device(),
-              "add_lane_accuracy_: sums: want Double, dense, on ", logits.device(), " as logits, got ",
-              sums.scalar_type(), " on ", sums.device());
-#if ESPALIER_WITH_CUDA
-  if (logits.is_cuda() && has_kernel_type(logits) && losses.scalar_type() == wide_type(logits)) {
-    const c10::cuda::CUDAGuard guard(logits.device());
-    const at::Tensor read = dense_lanes(logits.detach()), own_labels = dense_rows(labels);
-    LossArgs args = loss_args(read, own_labels, {});
-    args.loss = {losses.data_ptr(), losses.stride(0)};
-    args.sums = sums.mutable_data_ptr<double>();
-    if (logits.numel() > 0) C10_CUDA_CHECK(launch_accuracy(args, stream_of(read)));
-    return;
-  }
-#endif
-  const LaneAccuracy hits = lane_accuracy(logits, labels);
-  sums.select(0, 0).add_(losses * hits.num_valid);
-  sums.select(0, 1).add_(hits.num_correct);
-  sums.select(0, 2).add_(hits.num_valid);
 }
 
 }  // namespace espalier::lanes

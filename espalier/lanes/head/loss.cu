@@ -1,4 +1,4 @@
-// Cross entropy and accuracy of all lanes. One block per lane forward, and a group of threads per sample: a
+// Cross entropy and hits of all lanes. One block per lane forward, and a group of threads per sample: a
 // warp, or four where classes are few. The samples' losses are added up in an order that depends on the batch
 // alone. Deterministic.
 #include "espalier/core/ignored_label.h"
@@ -77,13 +77,49 @@ __device__ inline int count_valid(const LossArgs& args, int lane) {
   return count;
 }
 
+// Whether the first of a sample's largest logits is the label's, to the group's first thread; a NaN is larger
+// than all, as in torch's argmax.
+template <class T, int kSize>
+__device__ inline bool is_hit(const LossArgs& args, const T* logits, int64_t label,
+                              const Group<kSize>& group) {
+  using W = wide_t<T>;
+  W best = 0;
+  int at = args.classes;
+  const auto better = [](W a, int a_at, W b, int b_at, int none) {
+    if (a_at == none) return false;
+    if (b_at == none) return true;
+    const bool a_nan = a != a, b_nan = b != b;
+    if (a_nan != b_nan) return a_nan;
+    return a_nan || a == b ? a_at < b_at : a > b;
+  };
+  for (int k = group.thread; k < args.classes; k += kSize) {
+    const W value = widen<T>(logits[k]);
+    if (better(value, k, best, at, args.classes)) {
+      best = value;
+      at = k;
+    }
+  }
+#pragma unroll
+  for (int step = kSize / 2; step > 0; step /= 2) {
+    const W other = group.other(best, step);
+    const int other_at = group.other(at, step);
+    if (better(other, other_at, best, at, args.classes)) {
+      best = other;
+      at = other_at;
+    }
+  }
+  return group.thread == 0 && at == label;
+}
+
 template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   using W = wide_t<T>;
   using S = sum_t<T>;
   const Group<kSize> group;
   __shared__ S shared[Group<kSize>::kCount];
+  __shared__ int correct;
   const int lane = blockIdx.x;
+  if (threadIdx.x == 0) correct = 0;
   const int count = count_valid(args, lane);
   const double smoothing = smoothing_of(args, lane);
   S total = 0;
@@ -102,6 +138,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
       loss = loss * static_cast<S>(1 - smoothing) - group.sum(sum) * static_cast<S>(smoothing / args.classes);
     }
     total += loss;
+    if (args.sums != nullptr && is_hit<T>(args, logits, label, group)) atomicAdd(&correct, 1);
   }
   if (group.thread == 0) shared[group.number] = total;
   __syncthreads();
@@ -110,8 +147,12 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(LossArgs args) {
   for (int i = threadIdx.x; i < group.kCount; i += kWarp) total += shared[i];
   total = Group<kWarp>().sum(total);
   if (threadIdx.x != 0) return;
-  static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] =
-      static_cast<W>(total / static_cast<S>(count > 1 ? count : 1));
+  const W loss = static_cast<W>(total / static_cast<S>(count > 1 ? count : 1));
+  static_cast<W*>(args.loss.data)[lane * args.loss.lane_stride] = loss;
+  if (args.sums == nullptr) return;
+  args.sums[lane] += static_cast<double>(loss * static_cast<W>(count));
+  args.sums[args.lanes + lane] += correct;
+  args.sums[2 * args.lanes + lane] += count;
 }
 
 // (softmax - q) / count, times the lane's own gradient. blockIdx: samples, lane.
@@ -142,7 +183,6 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(LossArgs args) {
 
 template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads) accuracy_kernel(LossArgs args) {
-  using W = wide_t<T>;
   const Group<kSize> group;
   __shared__ int correct;
   const int lane = blockIdx.x;
@@ -152,45 +192,13 @@ __global__ void __launch_bounds__(kThreads) accuracy_kernel(LossArgs args) {
     if (!is_valid(args, lane, sample)) continue;
     const T* const logits = static_cast<const T*>(args.logits.data) + lane * args.logits.lane_stride +
                             static_cast<int64_t>(sample) * args.classes;
-    // The first of the largest; a NaN is larger than all, as in torch's argmax.
-    W best = 0;
-    int at = args.classes;
-    const auto better = [](W a, int a_at, W b, int b_at, int none) {
-      if (a_at == none) return false;
-      if (b_at == none) return true;
-      const bool a_nan = a != a, b_nan = b != b;
-      if (a_nan != b_nan) return a_nan;
-      return a_nan || a == b ? a_at < b_at : a > b;
-    };
-    for (int k = group.thread; k < args.classes; k += kSize) {
-      const W value = widen<T>(logits[k]);
-      if (better(value, k, best, at, args.classes)) {
-        best = value;
-        at = k;
-      }
-    }
-#pragma unroll
-    for (int step = kSize / 2; step > 0; step /= 2) {
-      const W other = group.other(best, step);
-      const int other_at = group.other(at, step);
-      if (better(other, other_at, best, at, args.classes)) {
-        best = other;
-        at = other_at;
-      }
-    }
-    if (group.thread == 0 && at == args.labels[lane * args.labels_stride + sample]) atomicAdd(&correct, 1);
+    const int64_t label = args.labels[lane * args.labels_stride + sample];
+    if (is_hit<T>(args, logits, label, group)) atomicAdd(&correct, 1);
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  if (args.sums == nullptr) {
-    args.num_correct[lane] = correct;
-    args.num_valid[lane] = count;
-    return;
-  }
-  const W loss = static_cast<const W*>(args.loss.data)[lane * args.loss.lane_stride];
-  args.sums[lane] += static_cast<double>(loss * static_cast<W>(count));
-  args.sums[args.lanes + lane] += correct;
-  args.sums[2 * args.lanes + lane] += count;
+  args.num_correct[lane] = correct;
+  args.num_valid[lane] = count;
 }
 
 enum class Pass { kForward, kBackward, kAccuracy };

@@ -12,9 +12,11 @@ namespace espalier::lanes {
 // The mean over a lane's valid samples of -sum_k q_k log softmax(logits)_k, q the label, with the lane's
 // share label_smoothing [L] f64, 0 to 1, spread over all classes (Szegedy et al., arXiv 1512.00567), as
 // torch's; 0 for a lane with no samples. Undefined: no lane has a share. Its values are read where the logits
-// are. Returns [L] f64 for f64, else f32. Differentiable once, in logits.
+// are. sums [3,L] f64, dense, or undefined: += the mean times its samples, those whose largest logit is the
+// label's, and samples; on CUDA by the same kernel. Returns [L] f64 for f64, else f32. Differentiable once,
+// in logits.
 at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask = {},
-                              const at::Tensor& label_smoothing = {});
+                              const at::Tensor& label_smoothing = {}, const at::Tensor& sums = {});
 
 struct LaneAccuracy {
   at::Tensor num_correct;  // [L] i64: valid samples whose largest logit is the label's
@@ -23,10 +25,5 @@ struct LaneAccuracy {
 
 // Arguments as lane_cross_entropy()'s.
 LaneAccuracy lane_accuracy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask = {});
-
-// sums [3,L] f64, dense: += loss times valid samples, correct ones, valid ones; on CUDA by one kernel. losses
-// [L]: what lane_cross_entropy() made of the same logits and labels, without a mask.
-void add_lane_accuracy_(const at::Tensor& sums, const at::Tensor& losses, const at::Tensor& logits,
-                        const at::Tensor& labels);
 
 }  // namespace espalier::lanes

@@ -94,16 +94,17 @@ __global__ void __launch_bounds__(kThreads)
 
     const bool falls = group.share.falls;
     double* const age = group.ages == nullptr ? nullptr : group.ages + live.entry * group.age_stride;
-    const double share = group.share.at(age == nullptr ? 0 : *age, falls ? *lanes.steps_left : 0);
+    const double share = group.share.at(age == nullptr ? 0 : *age, lanes.schedule.steps - *lanes.step);
     if (age != nullptr && moves) *age += 1;
-    const W* const rates = static_cast<const W*>(falls ? lanes.peak_rates : lanes.rates);
+    const W peak = static_cast<const W*>(lanes.peak_rates)[live.lane];
+    const W rate = falls ? peak : static_cast<W>(static_cast<double>(peak) * lanes.schedule.at(*lanes.step));
     W factor = 1;
     const double most = lanes.clip_norms == nullptr ? 0 : lanes.clip_norms[live.lane];
     if (most > 0) {
       factor = static_cast<W>(most) / plus(norm, static_cast<W>(1e-6));
       if (factor > W(1)) factor = 1;
     }
-    verdicts[i] = {.rate = static_cast<double>(times(rates[live.lane], static_cast<W>(share))),
+    verdicts[i] = {.rate = static_cast<double>(times(rate, static_cast<W>(share))),
                    .factor = static_cast<double>(factor),
                    .unscale = static_cast<double>(unscale_of<W>(lanes, live.lane)),
                    .moves = moves};
@@ -120,8 +121,10 @@ __device__ inline void write_copy(const GroupParameter& parameter, int64_t at, W
 }
 
 template <class W>
-__global__ void __launch_bounds__(kThreads) sgd_kernel(UpdateLists lists, const EntryVerdict* verdicts) {
+__global__ void __launch_bounds__(kThreads)
+    sgd_kernel(UpdateLists lists, double* step, const EntryVerdict* verdicts) {
   const int num_units = lists.counts[1];
+  if (blockIdx.x == 0 && threadIdx.x == 0) *step += 1;  // which nobody else reads here
   for (int u = blockIdx.x; u < num_units; u += gridDim.x) {
     const UpdateUnit unit = lists.units[u];
     const EntryVerdict verdict = verdicts[unit.live];
@@ -175,10 +178,10 @@ cudaError_t launch_verdicts(const UpdateLists& lists, const UpdateLanes& lanes, 
   return cudaGetLastError();
 }
 
-cudaError_t launch_group_sgd(const UpdateLists& lists, const EntryVerdict* verdicts, bool is_double,
-                             int blocks, cudaStream_t stream) {
-  is_double ? sgd_kernel<double><<<blocks, kThreads, 0, stream>>>(lists, verdicts)
-            : sgd_kernel<float><<<blocks, kThreads, 0, stream>>>(lists, verdicts);
+cudaError_t launch_group_sgd(const UpdateLists& lists, const UpdateLanes& lanes, const EntryVerdict* verdicts,
+                             bool is_double, int blocks, cudaStream_t stream) {
+  is_double ? sgd_kernel<double><<<blocks, kThreads, 0, stream>>>(lists, lanes.step, verdicts)
+            : sgd_kernel<float><<<blocks, kThreads, 0, stream>>>(lists, lanes.step, verdicts);
   return cudaGetLastError();
 }
 

@@ -71,9 +71,9 @@ struct UpdateLanes {
   int32_t lanes = 0;
   const void* losses = nullptr;        // wide
   const bool* is_active = nullptr;     // lanes that are trained at all
-  const void* rates = nullptr;         // wide
-  const void* peak_rates = nullptr;    // wide; null where no group's rates fall with its age
-  const double* steps_left = nullptr;  // [1] f64; the same
+  const void* peak_rates = nullptr;    // wide
+  double* step = nullptr;              // [1] f64: the step's number in the run; launch_group_sgd() adds one
+  RunShare schedule;                   // what rates are of the peak, unless they fall with an entry's age
   const float* scales = nullptr;       // f16: loss scales, powers of two; gradients are divided by them
   double smallest_scale = 0;           // below which a scale does not fall
   const double* clip_norms = nullptr;  // 0: any norm
@@ -98,7 +98,8 @@ cudaError_t launch_unit_squares(const UpdateLists& lists, const UpdateLanes& lan
 // verdicts: [live entries].
 cudaError_t launch_verdicts(const UpdateLists& lists, const UpdateLanes& lanes, bool is_double,
                             const void* partial, EntryVerdict* verdicts, int blocks, cudaStream_t stream);
-cudaError_t launch_group_sgd(const UpdateLists& lists, const EntryVerdict* verdicts, bool is_double,
-                             int blocks, cudaStream_t stream);
+// The last of the three.
+cudaError_t launch_group_sgd(const UpdateLists& lists, const UpdateLanes& lanes, const EntryVerdict* verdicts,
+                             bool is_double, int blocks, cudaStream_t stream);
 
 }  // namespace espalier::lanes

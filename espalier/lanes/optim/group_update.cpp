@@ -1,5 +1,6 @@
 #include "espalier/lanes/optim/group_update.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/tensor.h>
@@ -225,15 +226,10 @@ void GroupUpdate::check_inputs(const UpdateInputs& inputs) const {
   };
   check_one(inputs.losses, lanes, any.scalar_type(), "losses");
   check_one(inputs.is_active, lanes, at::kBool, "is_active");
-  check_one(inputs.rates, lanes, any.scalar_type(), "rates");
+  check_one(inputs.peak_rates, lanes, any.scalar_type(), "peak_rates");
+  check_one(inputs.step, 1, at::kDouble, "step");
   if (inputs.scales.defined()) check_one(inputs.scales, lanes, at::kFloat, "scales");
   if (inputs.clip_norms.defined()) check_one(inputs.clip_norms, lanes, at::kDouble, "clip_norms");
-  for (const UpdatedGroup& group : groups_) {
-    if (!group.optimizer->share().falls) continue;
-    check_one(inputs.peak_rates, lanes, any.scalar_type(), "peak_rates");
-    check_one(inputs.steps_left, 1, at::kDouble, "steps_left");
-    break;
-  }
 }
 
 void GroupUpdate::set_groups(std::vector<UpdatedGroup> groups) {
@@ -255,16 +251,14 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
     UpdateLanes lanes{.lanes = static_cast<int32_t>(groups_[0].lanes.size()),
                       .losses = inputs.losses.const_data_ptr(),
                       .is_active = inputs.is_active.const_data_ptr<bool>(),
-                      .rates = inputs.rates.const_data_ptr(),
+                      .peak_rates = inputs.peak_rates.const_data_ptr(),
+                      .step = inputs.step.data_ptr<double>(),
+                      .schedule = inputs.schedule,
                       .smallest_scale = inputs.smallest_scale,
                       .norms = sums.norms.data_ptr<double>(),
                       .largest_norms = sums.largest_norms.data_ptr<double>(),
                       .non_finite = sums.non_finite.data_ptr<double>()};
     if (inputs.clip_norms.defined()) lanes.clip_norms = inputs.clip_norms.const_data_ptr<double>();
-    if (inputs.peak_rates.defined()) {
-      lanes.peak_rates = inputs.peak_rates.const_data_ptr();
-      lanes.steps_left = inputs.steps_left.const_data_ptr<double>();
-    }
     if (inputs.scales.defined()) {
       lanes.scales = inputs.scales.const_data_ptr<float>();
       lanes.skipped = sums.skipped.data_ptr<double>();
@@ -279,7 +273,7 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
         launch_unit_squares(here.lists, lanes, is_double, here.partial.data_ptr(), unit_blocks, stream));
     C10_CUDA_CHECK(launch_verdicts(here.lists, lanes, is_double, here.partial.data_ptr(), verdicts,
                                    live_blocks, stream));
-    C10_CUDA_CHECK(launch_group_sgd(here.lists, verdicts, is_double, unit_blocks, stream));
+    C10_CUDA_CHECK(launch_group_sgd(here.lists, lanes, verdicts, is_double, unit_blocks, stream));
     return;
   }
 #endif
@@ -288,8 +282,11 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
 
 void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor is_sound = at::isfinite(inputs.losses);  // [L] bool
-  at::Tensor may_move;                                      // [L] bool: lanes that are updated
+  const auto step = inputs.step.item<double>();
+  const at::Tensor rates = (inputs.peak_rates.to(at::kDouble) * inputs.schedule.at(step))
+                               .to(inputs.peak_rates.scalar_type());  // [L]
+  const at::Tensor is_sound = at::isfinite(inputs.losses);            // [L] bool
+  at::Tensor may_move;                                                // [L] bool: lanes that are updated
   for (const UpdatedGroup& group : groups_) {
     const bool is_host = &group == &groups_.front();
     const at::Tensor listed = at::tensor(group.lanes, at::kLong).to(is_sound.device());  // [E]
@@ -301,8 +298,9 @@ void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums
       clip_lane_gradients_(group.parameters, norms, inputs.clip_norms.index_select(0, lanes));
     const at::Tensor has_gradients = at::isfinite(norms);
     const bool falls = group.optimizer->share().falls;
-    if (falls) group.optimizer->steps_left = inputs.steps_left;
-    group.optimizer->learning_rates.copy_((falls ? inputs.peak_rates : inputs.rates).index_select(0, lanes));
+    if (falls)
+      group.optimizer->steps_left = at::full({1}, inputs.schedule.steps - step, inputs.step.options());
+    group.optimizer->learning_rates.copy_((falls ? inputs.peak_rates : rates).index_select(0, lanes));
     group.optimizer->momentum_factors.copy_(group.momentum_factors.index_select(0, lanes));
     group.optimizer->weight_decays.copy_(group.weight_decays.index_select(0, lanes));
     if (is_host) {
@@ -334,6 +332,7 @@ void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums
     if (group.frozen.defined()) moves.logical_and_(group.frozen.logical_not());
     group.optimizer->step(moves);
   }
+  inputs.step.add_(1);
 }
 
 }  // namespace espalier::lanes

@@ -36,6 +36,24 @@ ESPALIER_HOST_DEVICE double share_left(RateCurve curve, double middle, double wa
   return 0.5 + 0.5 * std::cos((fallen < 0 ? 0 : fallen < 1 ? fallen : 1) * std::numbers::pi);
 }
 
+// What the rate of a step is of the peak, by the step's number in its run: the smaller of the warm-up, a line
+// up from 0, and the curve, which meet at the peak.
+struct RunShare {
+  RateCurve curve = RateCurve::kConstant;
+  double steps = 1;    // of the run
+  double warm_up = 0;  // steps
+  double rise = 0;     // per step of the warm-up; 0: none
+
+  // step: from 0; its middle counts.
+  ESPALIER_HOST_DEVICE double at(double step) const {
+    const double middle = step + 0.5;
+    const double left = share_left(curve, middle, warm_up, steps);
+    if (!(rise > 0)) return left;
+    const double risen = middle * rise;
+    return risen < left ? risen : left;
+  }
+};
+
 // What the rate of a lane is multiplied with, by its age: the steps that it has made.
 struct RateShare {
   double factor = 1;

@@ -25,19 +25,16 @@ class RateSchedule {
     return {RateCurve::kLinear, num_steps, 0.2 * static_cast<double>(num_steps)};
   }
 
-  int64_t num_steps() const { return static_cast<int64_t>(num_steps_); }
+  int64_t num_steps() const { return static_cast<int64_t>(share_.steps); }
+  const lanes::RunShare& share() const { return share_; }
 
   // The share of the peak rate, in (0, 1], in the middle of a step that counts from 0.
-  double at(int64_t step) const;
+  double at(int64_t step) const { return share_.at(static_cast<double>(step)); }
   // The same for step [1] f64 on any device: [1] f64.
   at::Tensor at(const at::Tensor& step) const;
 
  private:
-  RateCurve curve_;
-  double num_steps_;
-  double warm_up_;
-  double rise_;  // per step; 0 without a warm-up
-  double fall_;  // per step
+  lanes::RunShare share_;
 };
 
 }  // namespace espalier::train

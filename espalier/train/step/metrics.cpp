@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "espalier/lanes/head/loss.h"
-
 namespace espalier::train {
 
 StepMetrics::StepMetrics(int64_t lanes, int64_t slots, at::Device device)
@@ -17,13 +15,9 @@ void StepMetrics::clear() {
   sums_.zero_();
 }
 
-void StepMetrics::add_scores(const at::Tensor& losses, const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor StepMetrics::scores() const {
   static_assert(kCorrect == kLoss + 1 && kValid == kLoss + 2);
-  lanes::add_lane_accuracy_(sums_.narrow(0, kLoss, 3), losses, logits, labels);
-}
-
-void StepMetrics::add_sums(const at::Tensor& scores) {
-  sums_.narrow(0, kLoss, 3).add_(scores);
+  return sums_.narrow(0, kLoss, 3);
 }
 
 void StepMetrics::set_loss_scales(const at::Tensor& scales) {

@@ -31,10 +31,8 @@ class StepMetrics {
 
   void clear();
 
-  // Within a step: losses [L] of logits [L,B,K] and labels [L,B], all on the device.
-  void add_scores(const at::Tensor& losses, const at::Tensor& logits, const at::Tensor& labels);
-  // The same of several parts of a batch, added up: [3,L] f64, losses times samples, hits, samples.
-  void add_sums(const at::Tensor& scores);
+  // Where a step adds losses times samples, hits and samples: [3,L] f64, as lane_cross_entropy() does.
+  at::Tensor scores() const;
   void set_loss_scales(const at::Tensor& scales);
   // Where an update adds its own, and the norms of the seeds in a slot.
   lanes::UpdateSums update_sums() const;

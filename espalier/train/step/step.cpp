@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -137,7 +136,10 @@ at::Tensor TrainStep::gradients() {
                           exchange_ && options_.sync_norm ? sum_over(*options_.world) : lanes::SumOverAll());
   if (exchange_ && !options_.sync_norm)
     for (const at::Tensor& buffer : population_.buffers()) exchange_->add_mean(buffer);
-  const at::Tensor losses = lanes::lane_cross_entropy(logits, batch_.labels(), /*mask=*/{}, label_smoothing_);
+  const at::Tensor sums =  // over this rank's part of the batch; alone, where the epoch's are
+      exchange_ ? at::zeros({4, population_.num_lanes()}, step_.options()) : at::Tensor();
+  const at::Tensor losses = lanes::lane_cross_entropy(logits, batch_.labels(), /*mask=*/{}, label_smoothing_,
+                                                      exchange_ ? sums.narrow(0, 0, 3) : metrics_.scores());
   std::vector<lanes::LaneParameter*> parameters;
   for (const OptimizedGroup& each : optimizers_.groups())
     parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());
@@ -147,29 +149,22 @@ at::Tensor TrainStep::gradients() {
   lanes::lane_backward(loss_scale_ ? shares * loss_scale_->scales() : shares, parameters);
 
   const c10::NoGradGuard no_grad;
-  if (!exchange_) {
-    metrics_.add_scores(losses.detach(), logits.detach(), batch_.labels());
-    return losses.detach();
-  }
-  const at::Tensor sums = at::zeros({4, losses.size(0)}, losses.options().dtype(at::kDouble));
-  lanes::add_lane_accuracy_(sums.narrow(0, 0, 3), losses.detach(), logits.detach(), batch_.labels());
+  if (!exchange_) return losses.detach();
   sums.select(0, 3).copy_(shares);
   exchange_->add(sums, sums);
   exchange_->finish();
-  metrics_.add_sums(sums.narrow(0, 0, 3));
+  metrics_.scores().add_(sums.narrow(0, 0, 3));
   return sums.select(0, 3).to(losses.scalar_type());
 }
 
 void TrainStep::update(const at::Tensor& losses) {
   const c10::NoGradGuard no_grad;
-  at::Tensor& rates = optimizers_.groups().front().optimizer->learning_rates;  // [L]: the hosts' come first
-  at::mul_out(rates, peak_rates_, schedule_.at(step_));
-  lanes::UpdateInputs inputs{
-      .losses = losses, .is_active = is_active_, .rates = rates, .clip_norms = clip_norms_};
-  if (options_.seeds.curve) {
-    inputs.peak_rates = peak_rates_;
-    inputs.steps_left = static_cast<double>(schedule_.num_steps()) - step_;
-  }
+  lanes::UpdateInputs inputs{.losses = losses,
+                             .is_active = is_active_,
+                             .peak_rates = peak_rates_,
+                             .step = step_,
+                             .schedule = schedule_.share(),
+                             .clip_norms = clip_norms_};
   if (loss_scale_) {
     inputs.scales = loss_scale_->scales();
     inputs.smallest_scale = LossScale::kSmallest;
@@ -180,7 +175,6 @@ void TrainStep::update(const at::Tensor& losses) {
     loss_scale_->update(metrics_.is_whole());
   }
   batch_.advance();
-  step_.add_(1);
 }
 
 void TrainStep::visit_state(run::StateArchive& archive) {

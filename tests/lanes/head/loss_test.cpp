@@ -85,38 +85,62 @@ TEST(LaneAccuracyCuda, CountsAsTheCpuDoes) {
   }
 }
 
-// Twice, so that it adds; what was there stays a part of it.
-void expect_added_scores(at::Device device) {
+// Twice, so that it adds; what was there stays a part of it. Samples left out by a mask, by their label, a
+// lane without any, and one with a NaN.
+void expect_added_sums(at::Device device) {
   torch::manual_seed(4);
-  for (const int64_t classes : {1, 10, 33}) {
-    const at::Tensor logits = at::randn({3, 70, classes}), labels = random_labels(3, 70, classes);
-    const LaneAccuracy hits = lane_accuracy(logits, labels);
-    const at::Tensor losses = lane_cross_entropy(logits, labels),
-                     sums = at::ones({3, 3}, at::kDouble).to(device);
-    for (int i = 0; i < 2; ++i)
-      add_lane_accuracy_(sums, losses.to(device), logits.to(device), labels.to(device));
-    const at::Tensor want =
-        at::stack({losses * hits.num_valid, hits.num_correct, hits.num_valid}).to(at::kDouble);
-    EXPECT_TRUE(at::equal(sums.cpu(), 1 + 2 * want)) << classes;
-  }
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+    for (const int64_t batch : {1, 5, 70, 600})
+      for (const int64_t classes : {1, 2, 10, 16, 17, 33, 100})
+        for (const bool has_mask : {false, true}) {
+          const int64_t lanes = 4;
+          const at::Tensor logits = at::randn({lanes, batch, classes}).mul(2).round().to(type).to(device);
+          at::Tensor labels = random_labels(lanes, batch, classes);
+          labels[2].fill_(-100);
+          logits[3][0][classes - 1] = std::numeric_limits<float>::quiet_NaN();
+          labels = labels.to(device);
+          const at::Tensor mask = has_mask ? random_mask(lanes, batch, 1).to(device) : at::Tensor();
+          const at::Tensor sums = at::ones({3, lanes}, at::TensorOptions(at::kDouble).device(device));
+          const at::Tensor plain = lane_cross_entropy(logits, labels, mask);
+          for (int i = 0; i < 2; ++i)
+            testing::expect_same_bits(lane_cross_entropy(logits, labels, mask, {}, sums), plain, "losses");
+          at::Tensor valid = labels != -100;
+          if (has_mask) valid = valid.logical_and(mask);
+          const at::Tensor hits = (logits.argmax(2) == labels).logical_and(valid).sum(1),
+                           count = valid.sum(1);
+          const at::Tensor want =
+              at::stack({(plain * count).to(at::kDouble), hits.to(at::kDouble), count.to(at::kDouble)});
+          EXPECT_TRUE(at::allclose(sums.cpu(), (1 + want + want).cpu(), 0, 0, /*equal_nan=*/true))
+              << type << ", " << batch << " samples of " << classes << " classes, mask " << has_mask << ": "
+              << sums << want;
+        }
 }
 
-TEST(LaneAccuracy, AddsToSumsOfAnEpoch) {
-  expect_added_scores(at::kCPU);
+TEST(LaneCrossEntropy, AddsToTheSumsOfAnEpoch) {
+  expect_added_sums(at::kCPU);
 }
 
-TEST(LaneAccuracyCuda, AddsToSumsOfAnEpoch) {
+TEST(LaneCrossEntropyCuda, AddsToTheSumsOfAnEpoch) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  expect_added_scores(at::kCUDA);
+  expect_added_sums(at::kCUDA);
 }
 
-TEST(LaneAccuracy, RefusesSumsOfAnotherShapeOrType) {
-  const at::Tensor logits = at::randn({2, 3, 4}), labels = at::zeros({2, 3}, at::kLong),
-                   losses = at::zeros({2});
-  EXPECT_ERROR(add_lane_accuracy_(at::zeros({3, 2}), losses, logits, labels), c10::Error, "sums", "Double",
+TEST(LaneCrossEntropy, AddsNothingWhereThereIsNoSample) {
+  const at::Tensor sums = at::ones({3, 2}, at::kDouble);
+  const at::Tensor loss =
+      lane_cross_entropy(at::zeros({2, 0, 3}), at::zeros({2, 0}, at::kLong), {}, {}, sums);
+  EXPECT_TRUE(at::equal(loss, at::zeros({2})));
+  EXPECT_TRUE(at::equal(sums, at::ones({3, 2}, at::kDouble)));
+}
+
+TEST(LaneCrossEntropy, RefusesSumsOfAnotherShapeOrType) {
+  const at::Tensor logits = at::randn({2, 3, 4}), labels = at::zeros({2, 3}, at::kLong);
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, {}, at::zeros({3, 2})), c10::Error, "sums", "Double",
                "Float");
-  EXPECT_ERROR(add_lane_accuracy_(at::zeros({2, 3}, at::kDouble), losses, logits, labels), c10::Error, "sums",
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, {}, at::zeros({2, 3}, at::kDouble)), c10::Error, "sums",
                "[3,L]");
+  EXPECT_ERROR(lane_cross_entropy(logits, labels, {}, {}, at::zeros({2, 3}, at::kDouble).t()), c10::Error,
+               "sums", "dense", "[1, 3]");
 }
 
 TEST(LaneCrossEntropy, HasTheGradientsOfFiniteDifferences) {

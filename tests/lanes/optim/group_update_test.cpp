@@ -164,7 +164,8 @@ TEST(GroupUpdate, ClipsEveryHostAndSeedByItsOwnNorm) {
             for (const LaneParameter* parameter : networks.groups[g].parameters)
               gradients.push_back(parameter->gradient()[static_cast<int64_t>(e)].clone());
             (PlainEntry::norm(gradients) > clip_norm ? num_clipped : num_whole) += 1;
-            plain[g][e].step(gradients, networks.inputs.rates[lane].item<double>(), clip_norm, setup.sgd);
+            plain[g][e].step(gradients, networks.inputs.peak_rates[lane].item<double>(), clip_norm,
+                             setup.sgd);
           }
         networks.run();
       }
@@ -182,6 +183,33 @@ TEST(GroupUpdate, ClipsEveryHostAndSeedByItsOwnNorm) {
                 << "group " << g << " entry " << e << " parameter " << i;
           }
     }
+}
+
+TEST(GroupUpdate, FollowsTheScheduleOfItsRunAndCountsItsSteps) {
+  constexpr int kSteps = 20;
+  for (const RateCurve curve :
+       {RateCurve::kLinear, RateCurve::kCosine, RateCurve::kConstant, RateCurve::kStep})
+    for (const double warm_up : {0.0, 4.0})
+      for (const auto type : {at::kFloat, at::kDouble}) {
+        NetworkOptions setup{.shapes = some_shapes(), .type = type, .compute = type};
+        Networks scheduled(setup), told(setup);
+        scheduled.inputs.schedule = {
+            .curve = curve, .steps = kSteps, .warm_up = warm_up, .rise = warm_up > 0 ? 1 / warm_up : 0};
+        const at::Tensor peaks = told.inputs.peak_rates.to(at::kDouble);
+        for (int step = 0; step < kSteps; ++step) {
+          told.inputs.peak_rates = (peaks * scheduled.inputs.schedule.at(step)).to(type);
+          for (Networks* each : {&scheduled, &told}) {
+            each->draw_gradients(step);
+            each->run();
+          }
+        }
+        EXPECT_EQ(scheduled.inputs.step.item<double>(), kSteps);
+        for (size_t g = 0; g < told.groups.size(); ++g)
+          for (int64_t e = 0; e < std::ssize(told.groups[g].lanes); ++e)
+            expect_same_entry(scheduled.entry(g, e), told.entry(g, e),
+                              "curve " + std::to_string(static_cast<int>(curve)) + ", group " +
+                                  std::to_string(g) + " entry " + std::to_string(e));
+      }
 }
 
 // Entries that begin at different steps and rest in others: the curve is over what they made and what is
@@ -276,7 +304,7 @@ TEST(GroupUpdate, ClipsDecaysAndMovesEveryLaneAsItsOwnOptionsSay) {
           together.groups[g].weight_decays.copy_(all.groups[g].weight_decays);
         }
         alone.set_clip_norm(clip_norms[lane]);
-        alone.inputs.rates[0] = together.inputs.rates[lane];
+        alone.inputs.peak_rates[0] = together.inputs.peak_rates[lane];
         // The groups in which the lane has an entry: its place there.
         std::vector<std::pair<size_t, int64_t>> entries;
         for (size_t g = 0; g < together.groups.size(); ++g)
@@ -458,13 +486,10 @@ TEST(GroupUpdate, NamesTheArgumentThatItRefuses) {
   refuses([](Groups& groups) { groups[2].lanes[0] = 4; }, {"groups[2].lanes[0]", "a lane or -1", "got 4"});
   refuses([](Groups& groups) { groups[2].lanes[0] = -2; }, {"groups[2].lanes[0]", "a lane or -1", "got -2"});
 
-  NetworkOptions setup{.shapes = some_shapes()};
-  setup.sgd.curve = RateCurve::kLinear;
-  Networks falling(setup);
-  falling.inputs.steps_left = at::ones({2}, at::kDouble);
-  EXPECT_ERROR(falling.run(), c10::Error, "steps_left", "[1]", "[2]");
-  falling.inputs.peak_rates = at::Tensor();
-  EXPECT_ERROR(falling.run(), c10::Error, "peak_rates", "[4]", "none");
+  networks.inputs.step = at::ones({2}, at::kDouble);
+  EXPECT_ERROR(networks.run(), c10::Error, "step", "[1]", "[2]");
+  networks.inputs.peak_rates = at::Tensor();
+  EXPECT_ERROR(networks.run(), c10::Error, "peak_rates", "[4]", "none");
 }
 
 }  // namespace

@@ -75,11 +75,9 @@ struct Networks {
             .is_whole = at::ones({lanes}, options.dtype(at::kBool))};
     inputs = {.losses = at::ones({lanes}, options),
               .is_active = at::ones({lanes}, options.dtype(at::kBool)),
-              .rates = (at::arange(lanes, doubles) * 0.03 + 0.02).to(setup.type)};
-    if (setup.sgd.curve) {
-      inputs.peak_rates = inputs.rates * 2;
-      set_steps_left(1);
-    }
+              .peak_rates = (at::arange(lanes, doubles) * 0.03 + 0.02).to(setup.type),
+              .step = at::zeros({1}, doubles),
+              .schedule = {.steps = 100}};
     update.set_groups(groups);
   }
 
@@ -87,9 +85,7 @@ struct Networks {
   void set_clip_norm(double norm) {
     inputs.clip_norms = at::full({num_lanes()}, norm, at::TensorOptions(at::kDouble).device(setup.device));
   }
-  void set_steps_left(double steps) {
-    inputs.steps_left = at::full({1}, steps, at::TensorOptions(at::kDouble).device(setup.device));
-  }
+  void set_steps_left(double steps) const { inputs.step.fill_(inputs.schedule.steps - steps); }
 
   int64_t num_lanes() const { return std::ssize(setup.shapes[0].lanes); }
   void fill(const at::Tensor& to, int step) {

@@ -49,16 +49,18 @@ void update(const StepMetrics& metrics, const std::vector<float>& host_norms,
   }
   lanes::GroupUpdate all;
   all.set_groups(groups);
-  all.run(
-      {.losses = at::ones({lanes}), .is_active = at::ones({lanes}, at::kBool), .rates = at::ones({lanes})},
-      metrics.update_sums());
+  all.run({.losses = at::ones({lanes}),
+           .is_active = at::ones({lanes}, at::kBool),
+           .peak_rates = at::ones({lanes}),
+           .step = at::zeros({1}, at::kDouble)},
+          metrics.update_sums());
 }
 
 TEST(StepMetrics, TakesMeansOverTheSamplesAndTheSteps) {
   StepMetrics metrics(2, 1, at::kCPU);
   // Losses times samples, hits, samples.
-  metrics.add_sums(at::tensor({4., 8., 3., 0., 4., 4.}).view({3, 2}));
-  metrics.add_sums(at::tensor({8., 8., 0., 2., 2., 4.}).view({3, 2}));
+  metrics.scores().add_(at::tensor({4., 8., 3., 0., 4., 4.}).view({3, 2}));
+  metrics.scores().add_(at::tensor({8., 8., 0., 2., 2., 4.}).view({3, 2}));
   update(metrics, {1, 5});
   update(metrics, {3, 1});
   const auto lanes = metrics.read(2);
@@ -84,7 +86,7 @@ TEST(StepMetrics, FindsTheLaneOfEveryEntryAndReadsNoEmptyOne) {
 TEST(StepMetrics, KeepsWhatIsNotFiniteInItsLane) {
   StepMetrics metrics(2, 0, at::kCPU);
   for (const double loss : {static_cast<double>(kNaN), 1.})
-    metrics.add_sums(at::tensor({loss, 1., 1., 1., 1., 1.}).view({3, 2}));
+    metrics.scores().add_(at::tensor({loss, 1., 1., 1., 1., 1.}).view({3, 2}));
   update(metrics, {kNaN, 1});
   update(metrics, {2, 1});
   const auto lanes = metrics.read(2);
