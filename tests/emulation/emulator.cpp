@@ -364,7 +364,13 @@ void count_static_shared(const void* place, size_t bytes) {
   static_shared().emplace(place, bytes);
 }
 
+std::atomic<int64_t>& launches() {
+  static std::atomic<int64_t> count = 0;
+  return count;
+}
+
 void run(const void* kernel, const Launch& launch, const std::function<void()>& thread) {
+  launches() += 1;
   if (const cudaError_t fault = fault_in(kernel, launch)) {
     error() = fault;
     return;

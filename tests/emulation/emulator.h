@@ -24,6 +24,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -116,6 +117,9 @@ struct Call {
   Launch launch;
   std::tuple<Args...> args;
 };
+
+// So far, whatever became of them.
+std::atomic<int64_t>& launches();
 
 // kernel: for the bytes that it was allowed. What is wrong with the launch is kept for last_error().
 void run(const void* kernel, const Launch& launch, const std::function<void()>& thread);

@@ -80,13 +80,21 @@ void write_gradients(const std::vector<LaneParameter*>& parameters,
 
 }  // namespace
 
-void lane_backward(const at::Tensor& losses, const std::vector<LaneParameter*>& parameters) {
+void lane_backward(const at::Tensor& losses, const std::vector<LaneParameter*>& parameters,
+                   const at::Tensor& weights) {
   TORCH_CHECK(losses.dim() == 1, "lane_backward: losses: want [L], got ", losses.sizes());
+  if (weights.defined()) {
+    check_sizes(weights, losses.sizes(), "lane_backward", "weights", "[L]");
+    TORCH_CHECK(weights.scalar_type() == losses.scalar_type() && weights.device() == losses.device(),
+                "lane_backward: weights: want ", losses.scalar_type(), " on ", losses.device(),
+                " as losses, got ", weights.scalar_type(), " on ", weights.device());
+  }
   torch::autograd::variable_list leaves;
   for (const LaneParameter* parameter : parameters) leaves.push_back(parameter->value());
-  const auto grads = torch::autograd::grad({losses}, leaves, {at::ones_like(losses)},
-                                           /*retain_graph=*/std::nullopt, /*create_graph=*/false,
-                                           /*allow_unused=*/true);
+  const auto grads =
+      torch::autograd::grad({losses}, leaves, {weights.defined() ? weights : at::ones_like(losses)},
+                            /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+                            /*allow_unused=*/true);
   write_gradients(parameters, grads);
 }
 

@@ -11,11 +11,13 @@
 
 namespace espalier::lanes {
 
-// Writes the gradients of the sum of the losses, [L], over those that the parameters have: in place, in
-// their layout, zeros for a parameter that no loss depends on. What backward() would do,
-// but nothing is added, so nothing has to be zeroed first; and backward() would lay gradients out again, or
-// warn that a stack with gaps between its lanes does not meet torch's own layout contract.
-void lane_backward(const at::Tensor& losses, const std::vector<LaneParameter*>& parameters);
+// Writes the gradients of the sum of the losses, [L], each times its weight, [L] of their type, over those that
+// the parameters have: in place, in their layout, zeros for a parameter that no loss depends on. What
+// backward() would do, but nothing is added, so nothing has to be zeroed first; and backward() would lay
+// gradients out again, or warn that a stack with gaps between its lanes does not meet torch's own layout
+// contract. Undefined weights: 1, which a step that makes them once saves a launch.
+void lane_backward(const at::Tensor& losses, const std::vector<LaneParameter*>& parameters,
+                   const at::Tensor& weights = {});
 
 // parameters: P x [L,...]. Returns [L], f64 on the CPU and for f64, else f32. Not finite where
 // any gradient of the lane is not.

@@ -49,6 +49,9 @@ TrainStep::TrainStep(grow::NetworkStack& population, data::GatherCall call, size
   TORCH_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
               "TrainStep: label_smoothing: want 0 to 1, got ", options.label_smoothing);
   label_smoothing_ = at::full({lanes}, options.label_smoothing, device.dtype(at::kDouble));
+  // The ranks' parts are equal: with such a share of each loss, sums over ranks are those of the batch's
+  // mean.
+  loss_weights_ = at::full({lanes}, 1 / static_cast<double>(options.world->size()), device.dtype(at::kFloat));
   is_active_ = at::ones({lanes}, device.dtype(at::kBool));
   step_ = at::zeros({1}, device.dtype(at::kDouble));
   if (!options.world->is_alone())
@@ -143,14 +146,14 @@ at::Tensor TrainStep::gradients() {
   std::vector<lanes::LaneParameter*> parameters;
   for (const OptimizedGroup& each : optimizers_.groups())
     parameters.insert(parameters.end(), each.parameters.begin(), each.parameters.end());
-  // The ranks' parts are equal: with such a share of each loss, sums over ranks are those of the batch's
-  // mean.
-  const at::Tensor shares = exchange_ ? losses / static_cast<double>(options_.world->size()) : losses;  // [L]
-  lanes::lane_backward(loss_scale_ ? shares * loss_scale_->scales() : shares, parameters);
+  lanes::lane_backward(losses, parameters,
+                       !loss_scale_ ? loss_weights_
+                       : exchange_  ? loss_weights_ * loss_scale_->scales()
+                                    : loss_scale_->scales());
 
   const c10::NoGradGuard no_grad;
   if (!exchange_) return losses.detach();
-  sums.select(0, 3).copy_(shares);
+  sums.select(0, 3).copy_(losses.detach() * loss_weights_);
   exchange_->add(sums, sums);
   exchange_->finish();
   metrics_.scores().add_(sums.narrow(0, 0, 3));

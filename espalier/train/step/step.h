@@ -125,6 +125,7 @@ class TrainStep {
   at::Tensor peak_rates_;                       // [L] f32
   at::Tensor clip_norms_;                       // [L] f64
   at::Tensor label_smoothing_;                  // [L] f64
+  at::Tensor loss_weights_;                     // [L] f32: 1, or the part that this process has of a batch
   at::Tensor is_active_;                        // [L] bool
   at::Tensor step_;                             // [1] f64: the batch of the whole run, from 0
   std::unique_ptr<GradientExchange> exchange_;  // none: one rank
