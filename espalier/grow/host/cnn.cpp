@@ -132,7 +132,7 @@ at::Tensor CnnHost::walk(at::Tensor h, size_t begin, size_t end, const HostConte
       }
       case Step::Kind::kHead: {
         RECORD_USER_SCOPE("classifier");
-        h = classifier_->forward(lanes::lane_global_average_pool(h));
+        h = classifier_->forward_pooled(h);
         break;
       }
     }

@@ -39,6 +39,17 @@ struct LinearArgs {
 cudaError_t launch_linear_forward(const LinearArgs& args, cudaStream_t stream);
 cudaError_t launch_linear_backward(const LinearArgs& args, cudaStream_t stream);
 
+inline constexpr int kMostPooledChannels = 512;  // whose means a warp keeps in shared memory
+
+// The map of means over pixels: linear.x [L,B,C] is written forward and read backward.
+struct PooledLinearArgs {
+  LinearArgs linear;
+  int32_t pixels = 0;
+  Stack images;  // [L,B,H,W,C]; backward its gradient, or nullptr: not wanted
+};
+cudaError_t launch_pooled_linear_forward(const PooledLinearArgs& args, cudaStream_t stream);
+cudaError_t launch_pooled_linear_backward(const PooledLinearArgs& args, cudaStream_t stream);
+
 struct LossArgs {
   int32_t lanes = 0;
   int32_t batch = 0;

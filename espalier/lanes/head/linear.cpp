@@ -132,19 +132,22 @@ struct LaneLinearFunction : torch::autograd::Function<LaneLinearFunction> {
 
 }  // namespace
 
+void check_linear(int64_t lanes, int64_t in_features, at::Device device, const at::Tensor& weight,
+                  const at::Tensor& bias, const char* function) {
+  TORCH_CHECK(weight.dim() == 3 && weight.size(0) == lanes && weight.size(2) == in_features, function,
+              ": weight: want [", lanes, ",O,", in_features, "], got ", weight.sizes());
+  TORCH_CHECK(weight.is_floating_point() && weight.device() == device, function, ": weight: want floats on ",
+              device, " as x, got ", weight.scalar_type(), " on ", weight.device());
+  if (!bias.defined()) return;
+  check_sizes(bias, {weight.size(0), weight.size(1)}, function, "bias", "[L,O]");
+  TORCH_CHECK(bias.scalar_type() == weight.scalar_type(), function, ": bias: want ", weight.scalar_type(),
+              " as the weight, got ", bias.scalar_type());
+}
+
 at::Tensor lane_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   TORCH_CHECK(x.dim() == 3 && x.is_floating_point(), "lane_linear: x: want [L,B,I] of floats, got ",
               x.sizes(), " ", x.scalar_type());
-  TORCH_CHECK(weight.dim() == 3 && weight.size(0) == x.size(0) && weight.size(2) == x.size(2),
-              "lane_linear: weight: want [", x.size(0), ",O,", x.size(2), "], got ", weight.sizes());
-  TORCH_CHECK(weight.is_floating_point() && weight.device() == x.device(),
-              "lane_linear: weight: want floats on ", x.device(), " as x, got ", weight.scalar_type(), " on ",
-              weight.device());
-  if (bias.defined()) {
-    check_sizes(bias, {weight.size(0), weight.size(1)}, "lane_linear", "bias", "[L,O]");
-    TORCH_CHECK(bias.scalar_type() == weight.scalar_type(), "lane_linear: bias: want ", weight.scalar_type(),
-                " as the weight, got ", bias.scalar_type());
-  }
+  check_linear(x.size(0), x.size(2), x.device(), weight, bias, "lane_linear");
   return LaneLinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "espalier/lanes/head/pooled_linear.h"
 #include "espalier/lanes/parameter.h"
 
 namespace espalier::lanes {
@@ -16,6 +17,11 @@ namespace espalier::lanes {
 // Returns [L,B,O] row-major lanes of the weight's type, in which it computes: a narrow x meets master weights
 // as they are. Differentiable once, in all three.
 at::Tensor lane_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// Refuses a weight or a bias, in a sentence of `function`, that does not fit an x of so many lanes and
+// features.
+void check_linear(int64_t lanes, int64_t in_features, at::Device device, const at::Tensor& weight,
+                  const at::Tensor& bias, const char* function);
 
 struct LaneLinearOptions {
   int64_t lanes = 1;
@@ -30,6 +36,10 @@ class LaneLinear {
   LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options);
 
   at::Tensor forward(const at::Tensor& x) const { return lane_linear(x, weight.value(), bias.value()); }
+  // Of each sample's mean over its pixels: x [L,B,I,H,W].
+  at::Tensor forward_pooled(const at::Tensor& x) const {
+    return lane_pooled_linear(x, weight.value(), bias.value());
+  }
 
   std::vector<NamedParameter> parameters();  // weight, then bias if there is one
 

@@ -1,5 +1,6 @@
 #include "espalier/lanes/head/linear.h"
 
+#include "espalier/lanes/head/pool.h"
 #include "espalier/lanes/optim/gradients.h"
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
@@ -73,6 +74,87 @@ TEST(LaneLinearCuda, TakesNarrowValuesWithMasters) {
 
 TEST(LaneLinear, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
   testing::expect_same_alone(linear_layer(5, 512, 128, 10, true));
+}
+
+Layer pooled_layer(int64_t lanes, int64_t batch, int64_t channels, int64_t size, int64_t out, bool has_bias) {
+  return {
+      .stacked = [](const Tensors& t) { return lane_pooled_linear(t[0], t[1], t[2]); },
+      .torch =
+          [](const Tensors& t) {
+            return at::linear(at::adaptive_avg_pool2d(t[0], {1, 1}).flatten(1), t[1],
+                              t[2].defined() ? std::optional(t[2]) : std::nullopt);
+          },
+      .inputs = {random_lanes({lanes, batch, channels, size, size + size / 3}),
+                 random_lanes({lanes, out, channels}), has_bias ? random_lanes({lanes, out}) : at::Tensor()}};
+}
+
+void expect_pooled_contracts() {
+  for (uint64_t seed = 0; seed < testing::num_seeds(24); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed);
+    testing::expect_contracts(pooled_layer(dice.roll(1, 5), dice.roll(1, 20),
+                                           dice.roll(0, 1) ? dice.roll(1, 70) : 8 * dice.roll(1, 36),
+                                           dice.roll(1, 6), dice.roll(1, 12), dice.roll(0, 1) == 1));
+  }
+}
+
+TEST(LanePooledLinear, EqualsTorchLaneByLaneOverRandomShapes) {
+  expect_pooled_contracts();
+}
+
+TEST(LanePooledLinearCuda, EqualsTorchLaneByLaneOverRandomShapes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_pooled_contracts();
+  testing::expect_contracts(pooled_layer(3, 512, 128, 4, 10, true));
+}
+
+// Masters that are wider than the images, and channels beyond those that a kernel keeps.
+void expect_pooled_equals_its_parts() {
+  torch::manual_seed(6);
+  for (const int64_t channels : {1, 40, 512, 520})
+    for (const auto type : {at::kBFloat16, at::kFloat, at::kDouble}) {
+      const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
+      const at::Tensor x =
+          testing::stacked_copy(random_lanes({3, 9, channels, 3, 2}), type).set_requires_grad(true);
+      const at::Tensor weight =
+          testing::stacked_copy(random_lanes({3, 7, channels}), wide).set_requires_grad(true);
+      const at::Tensor bias = testing::stacked_copy(random_lanes({3, 7}), wide).set_requires_grad(true);
+      const at::Tensor grad = testing::stacked_copy(random_lanes({3, 9, 7}), wide);
+      const at::Tensor out = lane_pooled_linear(x, weight, bias);
+      const at::Tensor want = lane_linear(lane_global_average_pool(x), weight, bias);
+      ASSERT_EQ(out.scalar_type(), wide);
+      const auto ours = torch::autograd::grad({out}, {x, weight, bias}, {grad});
+      const auto theirs = torch::autograd::grad({want}, {x, weight, bias}, {grad});
+      // A mean that is rounded another way is a unit of its type away.
+      const double unit = type == at::kBFloat16 ? 0x1p-7 : 1e-5;
+      EXPECT_LE(testing::distance(out, want), unit * testing::largest(want)) << channels << " " << type;
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_LE(testing::distance(ours[i], theirs[i]), unit * testing::largest(theirs[i]))
+            << channels << " " << type << ", gradient " << i;
+    }
+}
+
+TEST(LanePooledLinear, EqualsItsParts) {
+  expect_pooled_equals_its_parts();
+}
+
+TEST(LanePooledLinearCuda, EqualsItsParts) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  expect_pooled_equals_its_parts();
+}
+
+TEST(LanePooledLinear, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
+  testing::expect_same_alone(pooled_layer(5, 512, 128, 4, 10, true));
+}
+
+TEST(LanePooledLinear, NamesTheArgumentThatItRefuses) {
+  const at::Tensor x = random_lanes({2, 3, 4, 2, 2}), weight = random_lanes({2, 5, 4});
+  EXPECT_ERROR(lane_pooled_linear(x[0], weight, {}), c10::Error, "lane_pooled_linear", "x", "[3, 4, 2, 2]");
+  EXPECT_ERROR(lane_pooled_linear(x, random_lanes({2, 5, 3}), {}), c10::Error, "lane_pooled_linear", "weight",
+               "[2,O,4]");
+  EXPECT_ERROR(lane_pooled_linear(x, weight, random_lanes({2, 4})), c10::Error, "bias", "[2, 5]", "[2, 4]");
 }
 
 TEST(LaneLinear, GivesItsParametersGradientsInTheirLayout) {
