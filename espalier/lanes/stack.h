@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "espalier/tensor/layout.h"
 
 namespace espalier::lanes {
@@ -45,6 +47,11 @@ at::Tensor as_lanes(const at::Tensor& stacked, MemoryFormat format);
 // One value per lane, [L], as [L,1,...] to meet a stacked tensor of any rank: a view, in that tensor's type
 // where both are floats.
 at::Tensor per_lane(const at::Tensor& values, const at::Tensor& stacked);
+
+// As an autograd function takes an argument that may be missing.
+inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
 
 // The type that sums over many values are taken in: double on the CPU, as torch's own CPU norms do, and for
 // double; float32 elsewhere.

@@ -26,10 +26,6 @@ at::Tensor matrix(const at::Tensor& filters) {
   return filters.view({filters.size(0), filters.size(1)});
 }
 
-std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
 enum class Sum { kSet, kAdd };
 
 // to = m from, or to += m from, pixel by pixel. to [B,K,H,W], m [K,C], from [B,C,H,W]; both lie in the
@@ -201,9 +197,9 @@ at::Tensor LiConv::forward(at::TensorList x) const {
     TORCH_CHECK(each.numel() == 0 || lanes::lies_in(each, format),
                 "LiConv: x: want the memory format of the filters, got strides ", each.strides(), " of ",
                 each.sizes());
-  const at::Tensor raw =
-      LiConvFunction::apply(x, at::TensorList(masters), at::TensorList(copies), mix.value(), mix.compute(),
-                            if_defined(previous.value()), if_defined(previous.compute()), geometry_, format);
+  const at::Tensor raw = LiConvFunction::apply(
+      x, at::TensorList(masters), at::TensorList(copies), mix.value(), mix.compute(),
+      lanes::if_defined(previous.value()), lanes::if_defined(previous.compute()), geometry_, format);
   if (!bias.defined()) return raw;
   return raw + bias.value().to(raw.scalar_type()).view({streams_ + 1, 1, -1, 1, 1});
 }

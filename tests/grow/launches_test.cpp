@@ -89,7 +89,9 @@ States grown_states() {
   return states;
 }
 
-void expect_no_operators_of_torch(at::Device device) {
+TEST(LaunchesCuda, OfAStepAreAllThisLibrarysOwn) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Device device = espalier::testing::kIsEmulated ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
   for (const auto compute : {at::kBFloat16, at::kHalf})  // convolutions of f32 are cuDNN's
     for (const bool grows : {false, true}) {
       NetworkStack population(two_blocks(4), BlueprintRegistry(), device, compute);
@@ -103,16 +105,7 @@ void expect_no_operators_of_torch(at::Device device) {
     }
 }
 
-TEST(LaunchesCuda, OfAStepAreAllThisLibrarysOwn) {
-  ESPALIER_SKIP_WITHOUT_CUDA();
-  expect_no_operators_of_torch(at::Device(at::kCUDA, 0));
-}
-
 #ifdef ESPALIER_EMULATED
-TEST(Launches, OfAStepAreAllThisLibrarysOwn) {
-  expect_no_operators_of_torch(at::kCPU);
-}
-
 // Every launch takes two microseconds or more, which is what a step of few networks consists of.
 TEST(Launches, OfABareStepAreFew) {
   NetworkStack population(two_blocks(1), BlueprintRegistry(), at::kCPU, at::kBFloat16);

@@ -110,8 +110,7 @@ struct LaneConv2dFunction : torch::autograd::Function<LaneConv2dFunction> {
 at::Tensor apply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& compute,
                  const at::Tensor& bias, const ConvGeometry& geometry) {
   check(x, compute, bias, geometry);
-  return LaneConv2dFunction::apply(x, weight, compute, bias.defined() ? std::optional(bias) : std::nullopt,
-                                   geometry);
+  return LaneConv2dFunction::apply(x, weight, compute, if_defined(bias), geometry);
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ at::Tensor lane_linear(const at::Tensor& x, const at::Tensor& weight, const at::
   TORCH_CHECK(x.dim() == 3 && x.is_floating_point(), "lane_linear: x: want [L,B,I] of floats, got ",
               x.sizes(), " ", x.scalar_type());
   check_linear(x.size(0), x.size(2), x.device(), weight, bias, "lane_linear");
-  return LaneLinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  return LaneLinearFunction::apply(x, weight, if_defined(bias));
 }
 
 LaneLinear::LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options) {

@@ -172,10 +172,6 @@ void check_sums(const at::Tensor& sums, const at::Tensor& logits) {
               sums.scalar_type(), " with strides ", sums.strides(), " on ", sums.device());
 }
 
-std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
 }  // namespace
 
 at::Tensor lane_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& mask,

@@ -19,14 +19,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-bool takes_kernel(const at::Tensor& x, const at::Tensor& weight) {
+bool takes_pooled_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return x.is_cuda() && has_kernel_type(x) && weight.scalar_type() == wide_type(x) &&
          format_of(x) == MemoryFormat::kChannelsLast && x.numel() > 0 && x.size(2) <= kMostPooledChannels &&
          x.numel() / x.size(0) < int64_t{1} << 31;
 }
 
-PooledLinearArgs args_of(at::IntArrayRef sizes, const at::Tensor& weight, const at::Tensor& pooled,
-                         const at::Tensor& entries) {
+PooledLinearArgs pooled_args(at::IntArrayRef sizes, const at::Tensor& weight, const at::Tensor& pooled,
+                             const at::Tensor& entries) {
   PooledLinearArgs args;
   args.pixels = static_cast<int32_t>(sizes[3] * sizes[4]);
   LinearArgs& linear = args.linear;
@@ -49,7 +49,7 @@ struct PooledLinearFunction : torch::autograd::Function<PooledLinearFunction> {
     const at::Tensor factors = dense_lanes(weight), added = bias ? dense_rows(*bias) : at::Tensor();
     const at::Tensor pooled = empty_lanes({x.size(0), x.size(1), x.size(2)}, x.options()),
                      out = empty_lanes({x.size(0), x.size(1), weight.size(1)}, weight.options());
-    PooledLinearArgs args = args_of(x.sizes(), factors, pooled, entries);
+    PooledLinearArgs args = pooled_args(x.sizes(), factors, pooled, entries);
     args.images = stack_of(x);
     args.linear.bias = stack_of(added);
     args.linear.out = stack_of(out);
@@ -73,7 +73,7 @@ struct PooledLinearFunction : torch::autograd::Function<PooledLinearFunction> {
                                      ? wanted(2, {weight.size(0), weight.size(1)}, weight)
                                      : at::Tensor();
     const at::Tensor grad = dense_lanes(grads[0]), factors = dense_lanes(weight);
-    PooledLinearArgs args = args_of(sizes, factors, pooled, saved[2]);
+    PooledLinearArgs args = pooled_args(sizes, factors, pooled, saved[2]);
     args.linear.out = stack_of(grad);
     args.images = stack_of(grad_x);
     args.linear.grad_weight = stack_of(grad_weight);
@@ -90,8 +90,7 @@ at::Tensor lane_pooled_linear(const at::Tensor& x, const at::Tensor& weight, con
   check_stacked(x, "lane_pooled_linear", "x");
   check_linear(x.size(0), x.size(2), x.device(), weight, bias, "lane_pooled_linear");
 #if ESPALIER_WITH_CUDA
-  if (takes_kernel(x, weight))
-    return PooledLinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  if (takes_pooled_kernel(x, weight)) return PooledLinearFunction::apply(x, weight, if_defined(bias));
 #endif
   return lane_linear(lane_global_average_pool(x), weight, bias);
 }

@@ -297,8 +297,7 @@ bool takes_batch_norm_cpu(const at::Tensor& x, const at::Tensor& weight, const B
 
 at::Tensor batch_norm_by_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const BatchNormCall& call) {
-  return BatchNormCpuFunction::apply(
-      x, weight, bias, call.residual.defined() ? std::optional(call.residual) : std::nullopt, call);
+  return BatchNormCpuFunction::apply(x, weight, bias, if_defined(call.residual), call);
 }
 
 }  // namespace espalier::lanes

@@ -35,10 +35,6 @@ struct Call {
   at::Tensor fallbacks;
 };
 
-std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
 NormArgs args_of(const Call& call, const at::Tensor& x, const at::Tensor& entries) {
   NormArgs args;
   args.lanes = static_cast<int32_t>(x.size(0));

@@ -288,8 +288,7 @@ bool takes_group_norm_cpu(const at::Tensor& x) {
 
 at::Tensor group_norm_by_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const GroupNormCall& call) {
-  return GroupNormCpuFunction::apply(
-      x, weight, bias, call.residual.defined() ? std::optional(call.residual) : std::nullopt, call);
+  return GroupNormCpuFunction::apply(x, weight, bias, if_defined(call.residual), call);
 }
 
 }  // namespace espalier::lanes

@@ -278,7 +278,7 @@ bool is_whole(const at::Tensor& x, const at::Tensor& weight, const Norm& norm) {
 
 at::Tensor norm_by_lane(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         const at::Tensor& residual, const Norm& norm) {
-  const auto added = residual.defined() ? std::optional(residual) : std::nullopt;
+  const auto added = if_defined(residual);
   return is_whole(x, weight, norm) ? WholeNormFunction::apply(x, weight, bias, added, norm)
                                    : LaneNormFunction::apply(x, weight, bias, added, norm);
 }

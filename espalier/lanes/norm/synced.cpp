@@ -154,9 +154,8 @@ at::Tensor synced_batch_norm2d(const at::Tensor& x, const at::Tensor& weight, co
   check_sizes(weight, {x.size(0), x.size(2)}, "synced_batch_norm2d", "weight", "[L,C]");
   check_mask(call.mask, x.size(0), x.size(1), "synced_batch_norm2d");
   TORCH_CHECK(!active_entries(x.size(0)).defined(), "synced_batch_norm2d: x: want all lanes active");
-  const at::Tensor normed = SyncedNormFunction::apply(
-      x, weight, bias, call.residual.defined() ? std::optional(call.residual) : std::nullopt, call,
-      sum_over_all);
+  const at::Tensor normed =
+      SyncedNormFunction::apply(x, weight, bias, if_defined(call.residual), call, sum_over_all);
   switch (call.pooling) {
     case Pooling::k2x2:
       return lane_max_pool2x2(normed);

@@ -87,7 +87,8 @@ TEST(LaneAccuracyCuda, CountsAsTheCpuDoes) {
 
 // Twice, so that it adds; what was there stays a part of it. Samples left out by a mask, by their label, a
 // lane without any, and one with a NaN.
-void expect_added_sums(at::Device device) {
+void expect_added_sums() {
+  const at::Device device = testing::test_device();
   torch::manual_seed(4);
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
     for (const int64_t batch : {1, 5, 70, 600})
@@ -98,7 +99,6 @@ void expect_added_sums(at::Device device) {
           at::Tensor labels = random_labels(lanes, batch, classes);
           labels[2].fill_(-100);
           logits[3][0][classes - 1] = std::numeric_limits<float>::quiet_NaN();
-          labels = labels.to(device);
           const at::Tensor mask = has_mask ? random_mask(lanes, batch, 1).to(device) : at::Tensor();
           const at::Tensor sums = at::ones({3, lanes}, at::TensorOptions(at::kDouble).device(device));
           const at::Tensor plain = lane_cross_entropy(logits, labels, mask);
@@ -117,12 +117,13 @@ void expect_added_sums(at::Device device) {
 }
 
 TEST(LaneCrossEntropy, AddsToTheSumsOfAnEpoch) {
-  expect_added_sums(at::kCPU);
+  expect_added_sums();
 }
 
 TEST(LaneCrossEntropyCuda, AddsToTheSumsOfAnEpoch) {
   ESPALIER_SKIP_WITHOUT_CUDA();
-  expect_added_sums(at::kCUDA);
+  const testing::OnCuda cuda;
+  expect_added_sums();
 }
 
 TEST(LaneCrossEntropy, AddsNothingWhereThereIsNoSample) {
