@@ -282,7 +282,8 @@ void GroupUpdate::run(const UpdateInputs& inputs, const UpdateSums& sums) {
 
 void GroupUpdate::run_plainly(const UpdateInputs& inputs, const UpdateSums& sums) {
   const c10::NoGradGuard no_grad;
-  const auto step = inputs.step.item<double>();
+  // On the CPU a read of memory, and no wait.
+  const double step = *inputs.step.cpu().const_data_ptr<double>();
   const at::Tensor rates = (inputs.peak_rates.to(at::kDouble) * inputs.schedule.at(step))
                                .to(inputs.peak_rates.scalar_type());  // [L]
   const at::Tensor is_sound = at::isfinite(inputs.losses);            // [L] bool
