@@ -31,7 +31,7 @@ class TwoConvs final : public grow::Host {
     at::Tensor h = context.norm(first_norm_, first_.forward(enter(x)), relu, lanes::Pooling::k2x2);
     h = context.grow(0, std::move(h));
     h = context.norm(second_norm_, second_.forward(h), relu);
-    return classifier_.forward(lanes::lane_global_average_pool(h));
+    return classifier_.forward_pooled(h);
   }
 
  private:
