@@ -11,8 +11,8 @@
 
 namespace espalier::lanes {
 
-// Writes the gradients of the sum of the losses, [L], each times its weight, [L] of their type, over those that
-// the parameters have: in place, in their layout, zeros for a parameter that no loss depends on. What
+// Writes the gradients of the sum of the losses, [L], each times its weight, [L] of their type, over those
+// that the parameters have: in place, in their layout, zeros for a parameter that no loss depends on. What
 // backward() would do, but nothing is added, so nothing has to be zeroed first; and backward() would lay
 // gradients out again, or warn that a stack with gaps between its lanes does not meet torch's own layout
 // contract. Undefined weights: 1, which a step that makes them once saves a launch.
