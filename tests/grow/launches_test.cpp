@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "espalier/lanes/head/loss.h"
+#include "espalier/lanes/head/score.h"
 #include "espalier/lanes/optim/group_update.h"
 #include "tests/grow/grown_stack.h"
 #include "tests/support/cuda.h"
@@ -100,6 +101,36 @@ TEST(LaunchesCuda, OfAStepAreAllThisLibrarysOwn) {
       step.run();
       const OperatorCounter counter;
       step.run();
+      for (const auto& [name, count] : OperatorCounter::computing())
+        ADD_FAILURE() << name << " " << count << " times, " << compute << ", grows " << grows;
+    }
+}
+
+TEST(LaunchesCuda, OfAPassOverTheValidationSplitAreAllThisLibrarysOwn) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const at::Device device = espalier::testing::kIsEmulated ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+  const c10::NoGradGuard no_grad;
+  for (const auto compute : {at::kBFloat16, at::kHalf})
+    for (const bool grows : {false, true}) {
+      NetworkStack population(two_blocks(4), BlueprintRegistry(), device, compute);
+      population.apply(grows ? grown_states().all : States(4, 3).all);
+      NetworkStack one(two_blocks(1), BlueprintRegistry(), at::kCPU, at::kFloat);
+      // One batch for all lanes, and each slot's seeds left out.
+      const at::Tensor batch =
+          lanes::testing::stacked_copy(images_for(one, 6, at::kFloat).to(compute).to(device), compute);
+      const at::Tensor x = batch.expand({4, -1, -1, -1, -1});
+      const at::Tensor labels =
+          at::zeros({1, 6}, at::TensorOptions(at::kLong).device(device)).expand({4, -1});
+      const at::Tensor sums = at::zeros({3, 4}, at::TensorOptions(at::kDouble).device(device));
+      const std::vector<int64_t> slots = grows ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{};
+      const auto pass = [&] {
+        const HostBranches logits = population.forward_without_each(x, slots);
+        lanes::add_lane_scores_(sums, logits.whole, labels);
+        for (const at::Tensor& without : logits.without) lanes::add_lane_scores_(sums, without, labels);
+      };
+      pass();
+      const OperatorCounter counter;
+      pass();
       for (const auto& [name, count] : OperatorCounter::computing())
         ADD_FAILURE() << name << " " << count << " times, " << compute << ", grows " << grows;
     }
