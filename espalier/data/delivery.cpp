@@ -70,8 +70,9 @@ void BatchDelivery::sync_position() {
 }
 
 BatchDelivery::BatchIndex BatchDelivery::after(BatchIndex place) const {
-  return place.batch + 1 < num_batches_ ? BatchIndex{place.epoch, place.batch + 1}
-                                        : BatchIndex{place.epoch + 1, 0};
+  int64_t next[] = {place.epoch, place.batch};
+  data::advance(next, num_batches_);
+  return {next[0], next[1]};
 }
 
 void BatchDelivery::make_next() {

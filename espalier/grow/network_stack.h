@@ -79,8 +79,8 @@ class NetworkStack final : private SlotGrowth {
   // changing with every seed. For devices on which a signature is captured.
   void keep_room() { room_ = SeedStack::Room::kKept; }
 
-  // Within an epoch, as part of what is captured: the amplitudes of the batch that is being trained. batch:
-  // [1] f64 device, counted from any epoch's first. With an epoch's last batch they are the states' again.
+  // Within an epoch, as part of what is captured: the amplitudes of the batch that is being trained, if
+  // anything grows. batch: [1] f64 device, counted from any epoch's first. The last brings back the states'.
   void move_amplitudes(const at::Tensor& batch, int64_t batches_per_epoch);
   const at::Tensor& amplitudes() const { return amplitudes_; }  // [S,L] f32 device, by action index
 

@@ -136,6 +136,15 @@ TEST(LaunchesCuda, OfAPassOverTheValidationSplitAreAllThisLibrarysOwn) {
     }
 }
 
+TEST(Launches, AreNoticedWhereTorchComputesAndNotWhereItOnlyLooks) {
+  const at::Tensor x = at::ones({2, 3});
+  const OperatorCounter counter;
+  const at::Tensor view = x.view({3, 2}).t().select(1, 1);
+  EXPECT_TRUE(OperatorCounter::computing().empty());
+  const at::Tensor sum = x.select(1, 0) + view;
+  EXPECT_EQ(OperatorCounter::computing(), (std::map<std::string, int64_t>{{"aten::add", 1}}));
+}
+
 #ifdef ESPALIER_EMULATED
 // Every launch takes two microseconds or more, which is what a step of few networks consists of.
 TEST(Launches, OfABareStepAreFew) {

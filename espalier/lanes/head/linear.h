@@ -36,7 +36,7 @@ class LaneLinear {
   LaneLinear(const LaneLinearOptions& options, const at::TensorOptions& tensor_options);
 
   at::Tensor forward(const at::Tensor& x) const { return lane_linear(x, weight.value(), bias.value()); }
-  // Of each sample's mean over its pixels: x [L,B,I,H,W].
+  // Maps each sample's mean over its pixels; x [L,B,I,H,W].
   at::Tensor forward_pooled(const at::Tensor& x) const {
     return lane_pooled_linear(x, weight.value(), bias.value());
   }

@@ -88,6 +88,7 @@ struct PooledLinearFunction : torch::autograd::Function<PooledLinearFunction> {
 
 at::Tensor lane_pooled_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   check_stacked(x, "lane_pooled_linear", "x");
+  TORCH_CHECK(x.is_floating_point(), "lane_pooled_linear: x: want floats, got ", x.scalar_type());
   check_linear(x.size(0), x.size(2), x.device(), weight, bias, "lane_pooled_linear");
 #if ESPALIER_WITH_CUDA
   if (takes_pooled_kernel(x, weight)) return PooledLinearFunction::apply(x, weight, if_defined(bias));

@@ -5,9 +5,9 @@
 // - A lane whose loss or host gradients are not finite is not updated, with all that grew on it; nor is an
 //   entry whose own gradients are not finite. The others do not notice, and keep their bits.
 // - Every host and every seed is clipped by its own norm.
-// - Nothing is read on the host. On CUDA the update is three launches that walk lists in device memory, the
-//   schedule of rates among them: captured once, it follows set_groups() and the step's number when it is
-//   replayed, as long as generation() stays.
+// - Nothing is read on the host. On CUDA the update is three launches that walk lists, and read the step's
+//   number, in device memory: captured once, it follows set_groups() and the schedule when it is replayed,
+//   as long as generation() stays.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,8 +39,8 @@ struct UpdateInputs {
   at::Tensor is_active;   // bool: lanes that are trained at all
   at::Tensor peak_rates;  // master type: what the schedule takes shares of
   at::Tensor step;        // [1] f64: its number in the run, from 0; the update adds one
-  // Of the run; groups whose rates fall with the age of an entry have shares of the peak of their own, over
-  // the steps that an entry has made and those that the run has left.
+  // What a step's rate is of the peak. Groups whose rates fall with the age of an entry have shares of their
+  // own, over the steps that an entry has made and those that the run has left.
   RunShare schedule;
   at::Tensor scales;          // f32: f16's loss scales, by which gradients are divided; undefined: none
   double smallest_scale = 0;  // below which a scale does not fall

@@ -40,7 +40,7 @@ ESPALIER_HOST_DEVICE double share_left(RateCurve curve, double middle, double wa
 // up from 0, and the curve, which meet at the peak.
 struct RunShare {
   RateCurve curve = RateCurve::kConstant;
-  double steps = 1;    // of the run
+  double steps = 1;    // in the run
   double warm_up = 0;  // steps
   double rise = 0;     // per step of the warm-up; 0: none
 

@@ -149,12 +149,25 @@ TEST(LanePooledLinear, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
   testing::expect_same_alone(pooled_layer(5, 512, 128, 4, 10, true));
 }
 
+TEST(LanePooledLinear, TakesNoLanesAndNoSamples) {
+  for (const auto& [lanes, batch] : {std::pair<int64_t, int64_t>{0, 3}, {2, 0}}) {
+    const at::Tensor x = random_lanes({lanes, batch, 4, 2, 2}).set_requires_grad(true),
+                     weight = random_lanes({lanes, 5, 4}).set_requires_grad(true);
+    const at::Tensor out = lane_pooled_linear(x, weight, random_lanes({lanes, 5}));
+    EXPECT_EQ(out.sizes(), (std::vector<int64_t>{lanes, batch, 5}));
+    const auto grads = torch::autograd::grad({out}, {x, weight}, {at::ones_like(out)});
+    EXPECT_TRUE(at::equal(grads[1], at::zeros_like(grads[1])));
+  }
+}
+
 TEST(LanePooledLinear, NamesTheArgumentThatItRefuses) {
   const at::Tensor x = random_lanes({2, 3, 4, 2, 2}), weight = random_lanes({2, 5, 4});
   EXPECT_ERROR(lane_pooled_linear(x[0], weight, {}), c10::Error, "lane_pooled_linear", "x", "[3, 4, 2, 2]");
   EXPECT_ERROR(lane_pooled_linear(x, random_lanes({2, 5, 3}), {}), c10::Error, "lane_pooled_linear", "weight",
                "[2,O,4]");
   EXPECT_ERROR(lane_pooled_linear(x, weight, random_lanes({2, 4})), c10::Error, "bias", "[2, 5]", "[2, 4]");
+  EXPECT_ERROR(lane_pooled_linear(x.to(at::kLong), weight, {}), c10::Error, "lane_pooled_linear", "x",
+               "floats", "Long");
 }
 
 TEST(LaneLinear, GivesItsParametersGradientsInTheirLayout) {

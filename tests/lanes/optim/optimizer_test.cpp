@@ -431,9 +431,22 @@ TEST(LaneGradients, AreWrittenOverWhereTheParametersHaveThem) {
   EXPECT_EQ(testing::largest(unused.gradient()), 0);
 }
 
+TEST(LaneGradients, AreWeighedByLane) {
+  LaneParameter parameter({3, 2}, at::kFloat, at::kFloat);
+  parameter.storage().fill_(2);
+  const at::Tensor weights = at::tensor({1.0F, 0.0F, -4.0F});
+  lane_backward(parameter.value().square().sum(1), {&parameter}, weights);
+  EXPECT_TRUE(at::equal(parameter.gradient(), (weights * 4).unsqueeze(1).expand({3, 2})));
+}
+
 TEST(LaneGradients, NamesTheArgumentThatItRefuses) {
   EXPECT_ERROR(lane_gradient_norms({}), c10::Error, "parameters", "none");
   LaneParameter parameter({2, 3}, at::kFloat, at::kFloat);
+  const at::Tensor losses = parameter.value().sum(1);
+  EXPECT_ERROR(lane_backward(losses, {&parameter}, at::ones({3})), c10::Error, "lane_backward", "weights",
+               "[2]", "[3]");
+  EXPECT_ERROR(lane_backward(losses, {&parameter}, at::ones({2}, at::kDouble)), c10::Error, "weights",
+               "Float", "Double");
   const at::Tensor two = at::ones({2}, at::kDouble), three = at::ones({3}, at::kDouble);
   EXPECT_ERROR(clip_lane_gradients_({&parameter}, three, two), c10::Error, " norms", "[2]", "[3]");
   EXPECT_ERROR(clip_lane_gradients_({&parameter}, two, three), c10::Error, "max_norms", "[2]", "[3]");
