@@ -41,7 +41,8 @@ class OperatorCounter {
                                    "aten::unsqueeze",  "aten::squeeze",
                                    "aten::alias",      "aten::reshape",
                                    "aten::view_as",    "aten::_unsafe_view",
-                                   "aten::contiguous", "aten::as_strided_"})
+                                   "aten::contiguous", "aten::as_strided_",
+                                   "aten::record_stream"})
       all.erase(idle);
     std::erase_if(all, [](const auto& each) { return each.first.starts_with("autograd::"); });
     return all;
