@@ -31,17 +31,17 @@ class OperatorCounter {
   static std::map<std::string, int64_t> computing() {
     const std::lock_guard lock(mutex());
     std::map<std::string, int64_t> all = counts();
-    for (const char* const idle : {"aten::empty",      "aten::empty_strided",
-                                   "aten::empty_like", "aten::select",
-                                   "aten::narrow",     "aten::slice",
-                                   "aten::view",       "aten::as_strided",
-                                   "aten::detach",     "detach",
-                                   "aten::expand",     "aten::permute",
-                                   "aten::transpose",  "aten::t",
-                                   "aten::unsqueeze",  "aten::squeeze",
-                                   "aten::alias",      "aten::reshape",
-                                   "aten::view_as",    "aten::_unsafe_view",
-                                   "aten::contiguous", "aten::as_strided_",
+    for (const char* const idle : {"aten::empty",        "aten::empty_strided",
+                                   "aten::empty_like",   "aten::select",
+                                   "aten::narrow",       "aten::slice",
+                                   "aten::view",         "aten::as_strided",
+                                   "aten::detach",       "detach",
+                                   "aten::expand",       "aten::permute",
+                                   "aten::transpose",    "aten::t",
+                                   "aten::unsqueeze",    "aten::squeeze",
+                                   "aten::alias",        "aten::reshape",
+                                   "aten::view_as",      "aten::_unsafe_view",
+                                   "aten::contiguous",   "aten::as_strided_",
                                    "aten::record_stream"})
       all.erase(idle);
     std::erase_if(all, [](const auto& each) { return each.first.starts_with("autograd::"); });

@@ -12,7 +12,8 @@
 namespace espalier::lanes {
 namespace {
 
-constexpr int64_t kMostWorkspaceBytes = 256LL << 20;  // a branch
+constexpr int64_t kMostWorkspaceBytes =
+    64LL << 20;  // of all branches, as allowance::kConvolutionWorkspaceBytes has it
 
 const char* name_of(ConvPass pass) {
   return pass == ConvPass::kForward ? "forward" : pass == ConvPass::kData ? "data" : "weight";
@@ -98,15 +99,22 @@ CudnnProblem problem_of(const ConvJob& job, KernelType result) {
           .result = result};
 }
 
+int64_t workspace_of_branch(const CudnnPlan& plan) {
+  return (plan.workspace_bytes() + 255) / 256 * 256;
+}
+int64_t workspace_of(const CudnnPlan& plan, int64_t lanes) {
+  return std::min<int64_t>(CudnnBranches::kBranches, lanes) * workspace_of_branch(plan);
+}
+
 void run_cudnn(const ConvJob& job, const ConvWay& way) {
   // The weight's gradient comes in the type that the plan writes.
   const at::ScalarType written = way.result == kernel_type(job.x) ? job.x.scalar_type() : at::kFloat;
   const bool is_own = job.pass != ConvPass::kWeight || job.weight.scalar_type() == written;
   const at::Tensor weight =
       is_own ? job.weight : empty_lanes(job.weight.sizes(), job.weight.options().dtype(written));
-  const int64_t bytes = (way.plan->workspace_bytes() + 255) / 256 * 256;
-  const int64_t num_branches = std::min<int64_t>(CudnnBranches::kBranches, job.x.size(0));
-  const at::Tensor workspace = at::empty({num_branches * bytes}, job.x.options().dtype(at::kByte));
+  const int64_t bytes = workspace_of_branch(*way.plan);
+  const at::Tensor workspace =
+      at::empty({workspace_of(*way.plan, job.x.size(0))}, job.x.options().dtype(at::kByte));
   CudnnBranches& branches = CudnnBranches::for_device(job.x.device().index());
   const cudaStream_t stream = stream_of(job.x);
   const auto at_lane = [](const at::Tensor& tensor, int64_t lane) {
@@ -226,7 +234,7 @@ std::vector<ConvWay> cudnn_ways(const ConvJob& job, int most) {
   for (const KernelType result : results) {
     int taken = 0;
     for (auto& plan : cudnn_plans(problem_of(job, result), 2 * most)) {
-      if (!plan->is_deterministic() || plan->workspace_bytes() > kMostWorkspaceBytes) continue;
+      if (!plan->is_deterministic() || workspace_of(*plan, job.x.size(0)) > kMostWorkspaceBytes) continue;
       if (taken++ < most) ways.push_back({ConvWay::By::kCudnn, std::move(plan), result});
     }
   }

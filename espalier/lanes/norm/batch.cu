@@ -1,5 +1,6 @@
 // Batch norm of all lanes, forward: statistics, then norm, ReLU and pool. See batch.cuh.
 #include "espalier/lanes/norm/batch.cuh"
+#include "espalier/lanes/row_sums.cuh"
 
 namespace espalier::lanes {
 namespace batch_norm {
@@ -50,31 +51,6 @@ __device__ __forceinline__ void sum_pixels(const NormArgs& args, const ChannelTh
   }
 }
 
-// The statistics of the threads that share channels become one, in pairs, halving: the first of them has them
-// all. Chan et al., "Algorithms for computing the sample variance".
-template <int kWidth, class S>
-__device__ __forceinline__ void join_threads(const ChannelThread<kWidth>& at, S (&counts)[kThreads],
-                                             S (&means)[kWidth][kThreads], S (&spreads)[kWidth][kThreads]) {
-  for (int half = at.rows / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (at.ty < half) {
-      const int other = threadIdx.x + half * at.across;
-      const S more = counts[other], all = counts[threadIdx.x] + more;
-      if (more > 0) {
-        const S share = more / all;
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          const S step = means[j][other] - means[j][threadIdx.x];
-          spreads[j][threadIdx.x] += spreads[j][other] + step * step * counts[threadIdx.x] * share;
-          means[j][threadIdx.x] =
-              counts[threadIdx.x] > 0 ? means[j][threadIdx.x] + step * share : means[j][other];
-        }
-        counts[threadIdx.x] = all;
-      }
-    }
-  }
-}
-
 // partial: [L][parts][3][C]: means, squared deviations, counts (the same for all channels of a part).
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int parts, int across) {
@@ -83,39 +59,48 @@ __global__ void __launch_bounds__(kThreads) statistics_kernel(NormArgs args, int
   if (args.entries != nullptr && args.entries[at.lane] < 0) return;
   S count = 0, shift[kWidth] = {}, sum[kWidth] = {}, squares[kWidth] = {};
   sum_pixels<T, kWidth>(args, at, parts, count, shift, sum, squares);
-  S mean[kWidth], spread[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    const S share = count > 0 ? sum[j] / count : S(0);
-    mean[j] = shift[j] + share;
-    spread[j] = squares[j] - sum[j] * share;
-  }
-  __shared__ S counts[kThreads];
-  __shared__ S means[kWidth][kThreads], spreads[kWidth][kThreads];
+  // The threads' sums become sums about one value, the mean of the first that met any, and are added up: Chan
+  // et al., "Algorithms for computing the sample variance".
+  __shared__ S counts[kThreads], means[kWidth][kThreads];
+  S spread[kWidth];
   counts[threadIdx.x] = count;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    means[j][threadIdx.x] = mean[j];
-    spreads[j][threadIdx.x] = spread[j];
+    const S share = count > 0 ? sum[j] / count : S(0);
+    means[j][threadIdx.x] = shift[j] + share;
+    spread[j] = squares[j] - sum[j] * share;
   }
-  join_threads<kWidth>(at, counts, means, spreads);
+  __syncthreads();
+  int row = 0;
+  while (row + 1 < at.rows && counts[row * at.across + at.tx] == 0) ++row;
+  S about[kWidth], all[2 * kWidth + 1];
+  all[0] = count;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    about[j] = means[j][row * at.across + at.tx];
+    const S step = count > 0 ? means[j][threadIdx.x] - about[j] : S(0);
+    all[1 + j] = count * step;
+    all[1 + kWidth + j] = spread[j] + count * step * step;
+  }
+  __shared__ S scratch[2 * kWidth + 1][kThreads];
+  add_rows<kThreads>(at.across, all, scratch);
   if (at.ty != 0 || !at.valid) return;
   S* const to =
       static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 3 * args.channels;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    to[at.channel + j] = means[j][threadIdx.x];
-    to[args.channels + at.channel + j] = spreads[j][threadIdx.x];
-    to[2 * args.channels + at.channel + j] = counts[threadIdx.x];
+    const S share = all[0] > 0 ? all[1 + j] / all[0] : S(0);
+    to[at.channel + j] = about[j] + share;
+    to[args.channels + at.channel + j] = all[1 + kWidth + j] - all[1 + j] * share;
+    to[2 * args.channels + at.channel + j] = all[0];
   }
 }
 
 // Norm, ReLU and 2x2 pool, window by window, and the values that won theirs where those are wanted.
 template <class T, int kWidth>
 __device__ __forceinline__ void write_pooled(const NormArgs& args, const Windows& windows,
-                                             const ChannelThread<kWidth>& at,
-                                             const Own<wide_t<T>, kWidth>& own, const T* x, const bool* mask,
-                                             T* out) {
+                                             const ChannelThread<kWidth>& at, const Own<T, kWidth>& own,
+                                             const T* x, const bool* mask, T* out) {
   using W = wide_t<T>;
   const int high = args.height / 2, wide = args.width / 2;
   T* const winner_values =
@@ -123,39 +108,68 @@ __device__ __forceinline__ void write_pooled(const NormArgs& args, const Windows
           ? nullptr
           : static_cast<T*>(args.winner_values.data) + at.lane * args.winner_values.lane_stride + at.channel;
   const Range range(args.batch * high * wide, at.part, gridDim.x);
-  for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
-    const WindowPlace window(index, windows);
-    const int first_pixel = window.pixel(args);
-    W result[kWidth] = {}, value_of_best[kWidth] = {};
-    if (mask == nullptr || mask[window.sample]) {
-      W values[4][kWidth];
+  // Several windows' loads are under way before the first is stored: what is not there is read as the last
+  // one.
+  constexpr int kAtOnce = 2;
+  for (int first = range.begin + at.ty; first < range.end; first += at.rows * kAtOnce) {
+    Pack<T, kWidth> packs[kAtOnce][4];
+    bool there[kAtOnce];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const WindowPlace window(min(first + n * at.rows, range.end - 1), windows);
+      const int pixel = window.pixel(args);
+      there[n] = mask == nullptr || mask[window.sample];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        load<T, kWidth>(values[i],
-                        x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+        packs[n][i] = *reinterpret_cast<const Pack<T, kWidth>*>(
+            x + static_cast<int64_t>(pixel + i / 2 * args.width + i % 2) * args.channels);
+    }
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        W four[4];
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int index = first + n * at.rows;
+      if (index >= range.end) break;
+      const int64_t to = static_cast<int64_t>(index) * args.channels;
+      if constexpr (kIsPaired<T, kWidth>) {
+        Pack<T, kWidth> result = {}, value_of_best = {};
+        if (there[n])
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          four[i] = normalised<T>(values[i][j], own.mean[j], own.weight[j], own.bias[j], args.relu);
-        const int chosen = winner(four, result[j]);
-        value_of_best[j] = chosen == 0   ? values[0][j]
-                           : chosen == 1 ? values[1][j]
-                           : chosen == 2 ? values[2][j]
-                                         : values[3][j];
+          for (int p = 0; p < kWidth / 2; ++p) {
+            pair_t<T> values[4], outputs[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              values[i] = pair_of(packs[n][i], p);
+              outputs[i] = own.outputs(p, values[i], args.relu);
+            }
+            const Winners<pair_t<T>> winners(outputs);
+            set_pair(result, p, winners.best);
+            set_pair(value_of_best, p, winners.of(values));
+          }
+        *reinterpret_cast<Pack<T, kWidth>*>(out + to) = result;
+        if (winner_values != nullptr) *reinterpret_cast<Pack<T, kWidth>*>(winner_values + to) = value_of_best;
+      } else {
+        W result[kWidth] = {}, value_of_best[kWidth] = {};
+        if (there[n])
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) {
+            W values[4], outputs[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              values[i] = widen<T>(packs[n][i].value[j]);
+              outputs[i] = own.output(j, values[i], args.relu);
+            }
+            value_of_best[j] = values[winner(outputs, result[j])];
+          }
+        store<T, kWidth>(out + to, result);
+        if (winner_values != nullptr) store<T, kWidth>(winner_values + to, value_of_best);
       }
     }
-    store<T, kWidth>(out + static_cast<int64_t>(index) * args.channels, result);
-    if (winner_values != nullptr)
-      store<T, kWidth>(winner_values + static_cast<int64_t>(index) * args.channels, value_of_best);
   }
 }
 
 // Norm (+ residual) and ReLU, pixel by pixel.
 template <class T, int kWidth, bool kResidual>
 __device__ __forceinline__ void write_pixels(const NormArgs& args, const ChannelThread<kWidth>& at,
-                                             const Own<wide_t<T>, kWidth>& own, const T* x, const bool* mask,
+                                             const Own<T, kWidth>& own, const T* x, const bool* mask,
                                              T* out) {
   using W = wide_t<T>;
   const T* const residual =
@@ -163,26 +177,43 @@ __device__ __forceinline__ void write_pixels(const NormArgs& args, const Channel
                 : nullptr;
   const int pixels_a_sample = args.height * args.width;
   const Range range(args.batch * pixels_a_sample, at.part, gridDim.x);
-#pragma unroll 4
-  for (int pixel = range.begin + at.ty; pixel < range.end; pixel += at.rows) {
-    W values[kWidth];
-    load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
-    const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
-    if constexpr (kResidual) {
-      W added[kWidth];
-      load<T, kWidth>(added, residual + static_cast<int64_t>(pixel) * args.channels);
+  constexpr int kAtOnce = 4;  // loads that are under way before the first pixel is stored
+  for (int first = range.begin + at.ty; first < range.end; first += at.rows * kAtOnce) {
+    Pack<T, kWidth> packs[kAtOnce], added[kResidual ? kAtOnce : 1];
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        const W sum = (values[j] - own.mean[j]) * own.weight[j] + own.bias[j] + added[j];
-        values[j] = there ? (args.relu && sum < 0 ? W(0) : sum) : W(0);  // a NaN stays, as in torch
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j)
-        values[j] =
-            there ? normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu) : W(0);
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int64_t place = static_cast<int64_t>(min(first + n * at.rows, range.end - 1)) * args.channels;
+      packs[n] = *reinterpret_cast<const Pack<T, kWidth>*>(x + place);
+      if constexpr (kResidual) added[n] = *reinterpret_cast<const Pack<T, kWidth>*>(residual + place);
     }
-    store<T, kWidth>(out + static_cast<int64_t>(pixel) * args.channels, values);
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int pixel = first + n * at.rows;
+      if (pixel >= range.end) break;
+      const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
+      if constexpr (kIsPaired<T, kWidth> && !kResidual) {
+        Pack<T, kWidth> result = {};
+        if (there)
+#pragma unroll
+          for (int p = 0; p < kWidth / 2; ++p)
+            set_pair(result, p, own.outputs(p, pair_of(packs[n], p), args.relu));
+        *reinterpret_cast<Pack<T, kWidth>*>(out + static_cast<int64_t>(pixel) * args.channels) = result;
+      } else {
+        W values[kWidth];
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          W y = widen<T>(packs[n].value[j]);
+          if constexpr (kResidual) {
+            y = own.affine(j, y) + widen<T>(added[n].value[j]);
+            if (args.relu && y < 0) y = 0;  // a NaN stays, as in torch
+          } else {
+            y = own.output(j, y, args.relu);
+          }
+          values[j] = there ? y : W(0);
+        }
+        store<T, kWidth>(out + static_cast<int64_t>(pixel) * args.channels, values);
+      }
+    }
   }
 }
 
@@ -195,7 +226,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Coefficients<W> shared;
   merge_statistics<T, kWidth>(args, parts, at, shared);
   if (!at.valid) return;
-  const Own<W, kWidth> own(shared, at.tx);
+  const Own<T, kWidth> own(shared, at.tx);
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
   T* const out = static_cast<T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
   const bool* const mask = args.mask == nullptr ? nullptr : args.mask + at.lane * args.mask_stride;
@@ -215,7 +246,7 @@ cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   }
   if (args.pool == NormPool::k3x3) return launch_pool3x3_apply(args, parts, stream);
   const int scale = args.pool == NormPool::k2x2 ? 2 : 1;
-  const Launch<kApplied> second(args, args.batch * (args.height / scale) * (args.width / scale));
+  const Launch<kApplied> second(args, args.batch * (args.height / scale) * (args.width / scale), kMostBlocks);
   const auto apply =
       args.residual.data != nullptr ? apply_kernel<T, kApplied, true> : apply_kernel<T, kApplied, false>;
   apply<<<second.second_grid, kThreads, 0, stream>>>(args, windows_of(args.height / 2, args.width / 2), parts,

@@ -21,15 +21,17 @@
 
 #include "espalier/core/random/divisor.h"
 #include "espalier/lanes/norm/kernel.h"
-#include "espalier/lanes/vector_access.cuh"
+#include "espalier/lanes/pair.cuh"
 
 namespace espalier::lanes::batch_norm {
 
 constexpr int kThreads = 256;
 constexpr int kValuesAPart = 65536;  // 128 KiB of bf16: long enough to pay for adding the parts up
 constexpr int kMostParts = 256;
-constexpr int kFewParts = 8;       // that every block adds up by itself; of more, a kernel between makes one
-constexpr int kMostBlocks = 1056;  // in a second pass: eight for each of an H200's multiprocessors
+constexpr int kFewParts = 8;  // that every block adds up by itself; of more, a kernel between makes one
+// In a second pass, all of them at once on an H200: four on each multiprocessor, or three where registers
+// allow no more. A block's beginning, with the coefficients of its channels, costs as much as some pixels.
+constexpr int kMostBlocks = 4 * 132, kMostGradientBlocks = 3 * 132;
 
 inline int num_parts(const NormArgs& args) {
   const int64_t values = static_cast<int64_t>(args.batch) * args.height * args.width * args.channels;
@@ -112,28 +114,39 @@ __device__ void add_parts(int channels_here, int parts, W (*shared)[kThreads], W
     }
 }
 
-// A thread's own coefficients.
-template <class W, int kWidth>
+// A thread's own coefficients. An output is weight (x - mean) + bias; of 16-bit types, whose values have few
+// digits beside their mean's, it is weight x + offset, one instruction less.
+template <class T, int kWidth>
 struct Own {
-  W mean[kWidth], weight[kWidth], bias[kWidth];
+  using W = wide_t<T>;
+  static constexpr bool kIsNarrow = sizeof(T) == 2;
+  W mean[kWidth], weight[kWidth], offset[kWidth];  // offset: bias, of 16-bit types less weight mean
 
   __device__ Own(const Coefficients<W>& shared, int tx) {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       mean[j] = shared.mean[tx * kWidth + j];
       weight[j] = shared.weight[tx * kWidth + j];
-      bias[j] = shared.bias[tx * kWidth + j];
+      offset[j] = shared.bias[tx * kWidth + j];
+      if constexpr (kIsNarrow) offset[j] = fma(-mean[j], weight[j], offset[j]);
     }
   }
+  __device__ W affine(int j, W x) const {
+    if constexpr (kIsNarrow) return fma(x, weight[j], offset[j]);
+    return (x - mean[j]) * weight[j] + offset[j];
+  }
+  // The output before pooling, as it is rounded: what the ReLU and a pooling window see.
+  __device__ W output(int j, W x, bool relu) const {
+    const W y = widen<T>(narrow<T>(affine(j, x)));
+    return relu && y < 0 ? W(0) : y;  // a NaN stays, as in torch
+  }
+  // The same of the channels 2 p and 2 p + 1.
+  template <class P>
+  __device__ P outputs(int p, P x, bool relu) const {
+    const P y = narrow_pair<T>(affine(2 * p, widen_low(x)), affine(2 * p + 1, widen_high(x)));
+    return relu ? rectified(y) : y;
+  }
 };
-
-// The output before pooling, as it is rounded: what the ReLU and a pooling window see.
-template <class T>
-__device__ inline wide_t<T> normalised(wide_t<T> x, wide_t<T> mean, wide_t<T> weight, wide_t<T> bias,
-                                       bool relu) {
-  const wide_t<T> y = widen<T>(narrow<T>((x - mean) * weight + bias));
-  return relu && y < 0 ? wide_t<T>(0) : y;  // a NaN stays, as in torch
-}
 
 // The place of the largest of four, the first of equals; a NaN wins, as in torch.
 template <class W>
@@ -178,17 +191,18 @@ struct Launch {
   dim3 grid;         // for a first pass: one block per part
   dim3 second_grid;  // for a second one, whose results no number of blocks changes
 
-  // items: pixels or windows that a second pass walks over in every lane.
-  Launch(const NormArgs& args, int items) : parts(num_parts(args)), slice(slice_of(args.channels / kWidth)) {
+  // items: pixels or windows that a second pass walks over in every lane, with most_blocks in all.
+  Launch(const NormArgs& args, int items, int most_blocks)
+      : parts(num_parts(args)), slice(slice_of(args.channels / kWidth)) {
     const auto lanes = static_cast<unsigned>(args.lanes), slices = static_cast<unsigned>(slice.slices);
     grid = dim3(static_cast<unsigned>(parts), lanes, slices);
     constexpr int kRowsAThread = 4;
     const int rows = kThreads / slice.across * kRowsAThread;
-    const int wanted = kMostBlocks / static_cast<int>(lanes * slices);
+    const int wanted = most_blocks / static_cast<int>(lanes * slices);
     second_grid =
         dim3(static_cast<unsigned>(std::max(1, std::min(wanted, (items + rows - 1) / rows))), lanes, slices);
   }
-  explicit Launch(const NormArgs& args) : Launch(args, args.batch * args.height * args.width) {}
+  explicit Launch(const NormArgs& args) : Launch(args, args.batch * args.height * args.width, kMostBlocks) {}
 };
 
 // Makes one part of many, where there are many: it then lies where the first one did. In
@@ -303,13 +317,39 @@ __device__ inline wide_t<T> past_relu(wide_t<T> grad, wide_t<T> y, bool relu) {
   return relu && y <= 0 ? wide_t<T>(0) : grad;
 }
 
-// weight (g - first - (value - mean) second), in the type of sums: its terms nearly cancel.
-template <class T>
-__device__ inline wide_t<T> input_gradient(wide_t<T> weight, wide_t<T> g, wide_t<T> first, wide_t<T> value,
-                                           wide_t<T> mean, wide_t<T> second) {
-  using S = sum_t<T>;
-  return static_cast<wide_t<T>>(S(weight) * (S(g) - S(first) - (S(value) - S(mean)) * S(second)));
-}
+// What the input's gradient is made with: a thread's own coefficients, and the means of g and of g z times
+// scale. It is weight (g - first - (value - mean) second), in the type of sums, since its terms nearly
+// cancel; of 16-bit types weight g + slope value + rest, as Own has it.
+template <class T, int kWidth>
+struct GradientMeans {
+  using W = wide_t<T>;
+  const Own<T, kWidth>& own;
+  W first[kWidth], second[kWidth];  // of 16-bit types: rest and slope
+
+  __device__ GradientMeans(const Own<T, kWidth>& own_, const Coefficients<W>& shared, int tx) : own(own_) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      first[j] = shared.first[tx * kWidth + j];
+      second[j] = shared.second[tx * kWidth + j];
+      if constexpr (Own<T, kWidth>::kIsNarrow) {
+        first[j] = own.weight[j] * fma(own.mean[j], second[j], -first[j]);
+        second[j] = -own.weight[j] * second[j];
+      }
+    }
+  }
+  __device__ W gradient(int j, W g, W value) const {
+    using S = sum_t<T>;
+    if constexpr (Own<T, kWidth>::kIsNarrow) return fma(own.weight[j], g, fma(second[j], value, first[j]));
+    return static_cast<W>(S(own.weight[j]) *
+                          (S(g) - S(first[j]) - (S(value) - S(own.mean[j])) * S(second[j])));
+  }
+  // Of the channels 2 p and 2 p + 1.
+  template <class P>
+  __device__ P gradients(int p, P g, P value) const {
+    return narrow_pair<T>(gradient(2 * p, widen_low(g), widen_low(value)),
+                          gradient(2 * p + 1, widen_high(g), widen_high(value)));
+  }
+};
 
 // The sums over a lane's parts, as means into `shared`; the first block of a lane writes the gradients of
 // weight and bias.

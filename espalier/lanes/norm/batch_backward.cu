@@ -1,6 +1,7 @@
 // Batch norm of all lanes, backward: sums over the parts, then the input's gradient. See
 // batch.cuh.
 #include "espalier/lanes/norm/batch.cuh"
+#include "espalier/lanes/row_sums.cuh"
 
 namespace espalier::lanes {
 namespace batch_norm {
@@ -35,15 +36,8 @@ __device__ void each_winner(const NormArgs& args, const Windows& windows, const 
       value[i] = *reinterpret_cast<const Pack<T, kWidth>*>(values + place);
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      W wide_grad[kWidth], wide_value[kWidth];
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        wide_grad[j] = widen<T>(grad[i].value[j]);
-        wide_value[j] = widen<T>(value[i].value[j]);
-      }
-      if (there[i]) add(wide_grad, wide_value);
-    }
+    for (int i = 0; i < kAtOnce; ++i)
+      if (there[i]) add(grad[i], value[i]);
   }
 }
 
@@ -52,7 +46,7 @@ template <class T, int kWidth>
 struct GradientSums {
   using W = wide_t<T>;
   using S = sum_t<T>;
-  const Own<W, kWidth>& own;
+  const Own<T, kWidth>& own;
   S (&sum)[kWidth];
   S (&product)[kWidth];
 
@@ -62,8 +56,25 @@ struct GradientSums {
   }
   // Past the ReLU, which is found again from the normalised value.
   __device__ __forceinline__ void add_normalised(int j, W grad, W value, bool relu) const {
-    const W y = normalised<T>(value, own.mean[j], own.weight[j], own.bias[j], relu);
-    add(j, past_relu<T>(grad, y, relu), value);
+    add(j, past_relu<T>(grad, own.output(j, value, relu), relu), value);
+  }
+  // The same of a vector.
+  __device__ __forceinline__ void add_normalised(const Pack<T, kWidth>& grad, const Pack<T, kWidth>& value,
+                                                 bool relu) const {
+    if constexpr (kIsPaired<T, kWidth>) {
+#pragma unroll
+      for (int p = 0; p < kWidth / 2; ++p) {
+        const pair_t<T> x = pair_of(value, p);
+        pair_t<T> g = pair_of(grad, p);
+        if (relu) g = where(above_zero(own.outputs(p, x, false)), g);
+        add(2 * p, widen_low(g), widen_low(x));
+        add(2 * p + 1, widen_high(g), widen_high(x));
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j)
+        add_normalised(j, widen<T>(grad.value[j]), widen<T>(value.value[j]), relu);
+    }
   }
 };
 
@@ -99,39 +110,20 @@ __device__ __forceinline__ void add_windows(const NormArgs& args, const Windows&
     const WindowPlace window(index, windows);
     if (mask != nullptr && !mask[window.sample]) continue;
     const int first_pixel = window.pixel(args);
-    const auto pixel = [&](int i) {
-      return static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels;
-    };
-    const auto is_inside = [&](int i) {
-      return window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
-    };
-    W values[4][kWidth] = {}, grad[4][kWidth] = {};
+    // What an odd edge leaves out is read as the window's first value, and left out.
+    const bool inside[4] = {true, window.x * 2 + 1 < args.width, window.y * 2 + 1 < args.height,
+                            window.x * 2 + 1 < args.width && window.y * 2 + 1 < args.height};
+    Pack<T, kWidth> value[4], grad[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int64_t place =
+          static_cast<int64_t>(first_pixel + (inside[i] ? i / 2 * args.width + i % 2 : 0)) * args.channels;
+      value[i] = *reinterpret_cast<const Pack<T, kWidth>*>(x + place);
+      grad[i] = *reinterpret_cast<const Pack<T, kWidth>*>(grads + place);
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (is_inside(i)) {
-        load<T, kWidth>(values[i], x + pixel(i));
-        load<T, kWidth>(grad[i], grads + pixel(i));
-      }
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (is_inside(i)) sums.add_normalised(j, grad[i][j], values[i][j], args.relu);
-  }
-}
-
-// Adds the sums of the threads that share channels up, in pairs, halving: the first of them has them all.
-template <int kWidth, class S>
-__device__ __forceinline__ void add_threads(const ChannelThread<kWidth>& at, S (&sums)[kWidth][kThreads],
-                                            S (&products)[kWidth][kThreads]) {
-  for (int half = at.rows / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (at.ty < half)
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        sums[j][threadIdx.x] += sums[j][threadIdx.x + half * at.across];
-        products[j][threadIdx.x] += products[j][threadIdx.x + half * at.across];
-      }
+      if (inside[i]) sums.add_normalised(grad[i], value[i], args.relu);
   }
 }
 
@@ -147,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
   load_coefficients<T, kWidth>(args, at, shared);
   S sum[kWidth] = {}, product[kWidth] = {};
   if (at.valid) {
-    const Own<W, kWidth> own(shared, at.tx);
+    const Own<T, kWidth> own(shared, at.tx);
     const GradientSums<T, kWidth> own_sums{own, sum, product};
     const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
     const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
@@ -158,76 +150,73 @@ __global__ void __launch_bounds__(kThreads)
       const Range range(args.batch * static_cast<int>(windows.a_sample.divisor), at.part, parts);
       if (args.pool == NormPool::k2x2)
         each_winner<T, kWidth>(args, windows, range, at,
-                               [&](const W(&grad)[kWidth], const W(&value)[kWidth]) {
-#pragma unroll
-                                 for (int j = 0; j < kWidth; ++j)
-                                   own_sums.add_normalised(j, grad[j], value[j], args.relu);
+                               [&](const Pack<T, kWidth>& grad, const Pack<T, kWidth>& value) {
+                                 own_sums.add_normalised(grad, value, args.relu);
                                });
       else
         add_windows<T, kWidth>(args, windows, range, at, x, grads, mask, own_sums);
     }
   }
-  __shared__ S sums[kWidth][kThreads], products[kWidth][kThreads];
+  S all[2 * kWidth];
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    sums[j][threadIdx.x] = sum[j];
-    products[j][threadIdx.x] = product[j];
+    all[j] = sum[j];
+    all[kWidth + j] = product[j];
   }
-  add_threads<kWidth>(at, sums, products);
+  __shared__ S scratch[2 * kWidth][kThreads];
+  add_rows<kThreads>(at.across, all, scratch);
   if (at.ty != 0 || !at.valid) return;
   S* const to =
       static_cast<S*>(args.partial) + (static_cast<int64_t>(at.lane) * parts + at.part) * 2 * args.channels;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    to[at.channel + j] = sums[j][threadIdx.x];
-    to[args.channels + at.channel + j] = products[j][threadIdx.x];
+    to[at.channel + j] = all[j];
+    to[args.channels + at.channel + j] = all[kWidth + j];
   }
 }
-
-// What the input's gradient is made with: a thread's own coefficients, and the means of g and of g z.
-template <class T, int kWidth>
-struct GradientMeans {
-  using W = wide_t<T>;
-  const Own<W, kWidth>& own;
-  W first[kWidth], second[kWidth];
-
-  __device__ __forceinline__ GradientMeans(const Own<W, kWidth>& own_, const Coefficients<W>& shared, int tx)
-      : own(own_) {
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      first[j] = shared.first[tx * kWidth + j];
-      second[j] = shared.second[tx * kWidth + j];
-    }
-  }
-  __device__ __forceinline__ W gradient(int j, W g, W value) const {
-    return input_gradient<T>(own.weight[j], g, first[j], value, own.mean[j], second[j]);
-  }
-  __device__ __forceinline__ W output(int j, W value, bool relu) const {
-    return normalised<T>(value, own.mean[j], own.weight[j], own.bias[j], relu);
-  }
-};
 
 // The four values of a window of a 2x2 pool become their gradients: the winner's alone has the window's.
 // Where no window covers them, at an odd edge, none has.
 template <class T, int kWidth>
-__device__ __forceinline__ void window_gradients(const GradientMeans<T, kWidth>& means, const NormArgs& args,
-                                                 bool there, bool covered, const wide_t<T> (&grad)[kWidth],
-                                                 wide_t<T> (&values)[4][kWidth]) {
+__device__ __forceinline__ void window_gradients(const GradientMeans<T, kWidth>& means, bool relu, bool there,
+                                                 bool covered, const Pack<T, kWidth>& grad,
+                                                 Pack<T, kWidth> (&values)[4]) {
   using W = wide_t<T>;
+  if (!there) {
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    int chosen = -1;
-    W g = 0;
-    if (covered) {
-      W four[4], best;
+    for (int i = 0; i < 4; ++i) values[i] = {};
+    return;
+  }
+  if constexpr (kIsPaired<T, kWidth>) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) four[i] = means.output(j, values[i][j], args.relu);
-      chosen = winner(four, best);
-      g = past_relu<T>(grad[j], best, args.relu);
+    for (int p = 0; p < kWidth / 2; ++p) {
+      pair_t<T> x[4], outputs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] = pair_of(values[i], p);
+        outputs[i] = means.own.outputs(p, x[i], relu);
+      }
+      const Winners<pair_t<T>> winners(outputs);
+      pair_t<T> g = pair_of(grad, p);
+      g = where(!covered ? 0u : relu ? above_zero(winners.best) : ~0u, g);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) set_pair(values[i], p, means.gradients(p, where(winners.mask(i), g), x[i]));
     }
+  } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      values[i][j] = there ? means.gradient(j, i == chosen ? g : W(0), values[i][j]) : W(0);
+    for (int j = 0; j < kWidth; ++j) {
+      W x[4], outputs[4], best;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] = widen<T>(values[i].value[j]);
+        outputs[i] = means.own.output(j, x[i], relu);
+      }
+      const int chosen = winner(outputs, best);
+      const W g = covered ? past_relu<T>(widen<T>(grad.value[j]), best, relu) : W(0);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        values[i].value[j] = narrow<T>(means.gradient(j, i == chosen ? g : W(0), x[i]));
+    }
   }
 }
 
@@ -241,32 +230,43 @@ __device__ __forceinline__ void write_pooled(const NormArgs& args, const Windows
   const int pooled_high = args.height / 2, pooled_wide = args.width / 2;
   const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;  // with those that no window covers
   const Range range(args.batch * high * wide, at.part, gridDim.x);
-  for (int index = range.begin + at.ty; index < range.end; index += at.rows) {
-    const WindowPlace window(index, windows);
-    const int first_pixel = window.pixel(args);
-    const bool there = mask == nullptr || mask[window.sample];
-    const bool covered = window.y < pooled_high && window.x < pooled_wide;
-    bool inside[4];
-    W values[4][kWidth] = {}, grad[kWidth] = {};
-    if (there && covered)
-      load<T, kWidth>(
-          grad,
-          grads + ((static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide + window.x) *
-                      args.channels);
+  // Several windows' loads are under way before the first is stored: what is not there is read as the last
+  // one, and what no window covers as the first pixel's.
+  constexpr int kAtOnce = 2;
+  for (int first = range.begin + at.ty; first < range.end; first += at.rows * kAtOnce) {
+    Pack<T, kWidth> value[kAtOnce][4], pooled[kAtOnce];
+    bool there[kAtOnce], covered[kAtOnce], right[kAtOnce], below[kAtOnce];
+    int first_pixel[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      inside[i] = window.y * 2 + i / 2 < args.height && window.x * 2 + i % 2 < args.width;
-      if (inside[i])
-        load<T, kWidth>(values[i],
-                        x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels);
+    for (int n = 0; n < kAtOnce; ++n) {
+      const WindowPlace window(min(first + n * at.rows, range.end - 1), windows);
+      first_pixel[n] = window.pixel(args);
+      there[n] = mask == nullptr || mask[window.sample];
+      covered[n] = window.y < pooled_high && window.x < pooled_wide;
+      right[n] = window.x * 2 + 1 < args.width;
+      below[n] = window.y * 2 + 1 < args.height;
+      const int64_t window_place =
+          covered[n] ? (static_cast<int64_t>(window.sample) * pooled_high + window.y) * pooled_wide + window.x
+                     : 0;
+      pooled[n] = *reinterpret_cast<const Pack<T, kWidth>*>(grads + window_place * args.channels);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int step = (i / 2 == 1 && below[n] ? args.width : 0) + (i % 2 == 1 && right[n] ? 1 : 0);
+        value[n][i] = *reinterpret_cast<const Pack<T, kWidth>*>(
+            x + static_cast<int64_t>(first_pixel[n] + step) * args.channels);
+      }
     }
-    window_gradients<T, kWidth>(means, args, there, covered, grad, values);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (inside[i])
-        store<T, kWidth>(
-            grad_x + static_cast<int64_t>(first_pixel + i / 2 * args.width + i % 2) * args.channels,
-            values[i]);
+    for (int n = 0; n < kAtOnce; ++n) {
+      if (first + n * at.rows >= range.end) break;
+      window_gradients<T, kWidth>(means, args.relu, there[n], covered[n], pooled[n], value[n]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if ((i / 2 == 0 || below[n]) && (i % 2 == 0 || right[n]))
+          *reinterpret_cast<Pack<T, kWidth>*>(
+              grad_x + static_cast<int64_t>(first_pixel[n] + i / 2 * args.width + i % 2) * args.channels) =
+              value[n][i];
+    }
   }
 }
 
@@ -284,38 +284,54 @@ __device__ __forceinline__ void write_pixels(const NormArgs& args, const Channel
       kResidual && args.grad_residual.data != nullptr
           ? static_cast<T*>(args.grad_residual.data) + at.lane * args.grad_residual.lane_stride + at.channel
           : nullptr;
-#pragma unroll 2
-  for (int pixel = range.begin + at.ty; pixel < range.end; pixel += at.rows) {
-    W values[kWidth], grad[kWidth];
-    load<T, kWidth>(values, x + static_cast<int64_t>(pixel) * args.channels);
-    load<T, kWidth>(grad, grads + static_cast<int64_t>(pixel) * args.channels);
-    const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
-    if constexpr (kResidual) {
-      W output[kWidth];
-      load<T, kWidth>(output, outputs + static_cast<int64_t>(pixel) * args.channels);
+  constexpr int kAtOnce = kResidual ? 2 : 4;  // pixels that are read before the first is stored
+  for (int first = range.begin + at.ty; first < range.end; first += at.rows * kAtOnce) {
+    Pack<T, kWidth> value[kAtOnce], given[kAtOnce], output[kResidual ? kAtOnce : 1];
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        grad[j] = there ? past_relu<T>(grad[j], output[j], args.relu) : W(0);
-        values[j] = there ? means.gradient(j, grad[j], values[j]) : W(0);
-      }
-      if (grad_residual != nullptr)
-        store<T, kWidth>(grad_residual + static_cast<int64_t>(pixel) * args.channels, grad);
-      if (args.grad_x.data == nullptr) continue;
-    } else {
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int64_t place = static_cast<int64_t>(min(first + n * at.rows, range.end - 1)) * args.channels;
+      value[n] = *reinterpret_cast<const Pack<T, kWidth>*>(x + place);
+      given[n] = *reinterpret_cast<const Pack<T, kWidth>*>(grads + place);
+      if constexpr (kResidual) output[n] = *reinterpret_cast<const Pack<T, kWidth>*>(outputs + place);
+    }
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        const W g = past_relu<T>(grad[j], means.output(j, values[j], args.relu), args.relu);
-        values[j] = there ? means.gradient(j, g, values[j]) : W(0);
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int pixel = first + n * at.rows;
+      if (pixel >= range.end) break;
+      const int64_t place = static_cast<int64_t>(pixel) * args.channels;
+      const bool there = mask == nullptr || mask[pixel / pixels_a_sample];
+      if constexpr (kIsPaired<T, kWidth> && !kResidual) {
+        Pack<T, kWidth> result = {};
+        if (there)
+#pragma unroll
+          for (int p = 0; p < kWidth / 2; ++p) {
+            const pair_t<T> x_here = pair_of(value[n], p);
+            pair_t<T> g = pair_of(given[n], p);
+            if (args.relu) g = where(above_zero(means.own.outputs(p, x_here, false)), g);
+            set_pair(result, p, means.gradients(p, g, x_here));
+          }
+        *reinterpret_cast<Pack<T, kWidth>*>(grad_x + place) = result;
+      } else {
+        W values[kWidth], grad[kWidth];
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          const W x_here = widen<T>(value[n].value[j]);
+          const W y = kResidual ? widen<T>(output[kResidual ? n : 0].value[j])
+                                : means.own.output(j, x_here, args.relu);
+          grad[j] = there ? past_relu<T>(widen<T>(given[n].value[j]), y, args.relu) : W(0);
+          values[j] = there ? means.gradient(j, grad[j], x_here) : W(0);
+        }
+        if (kResidual && grad_residual != nullptr) store<T, kWidth>(grad_residual + place, grad);
+        if (!kResidual || args.grad_x.data != nullptr) store<T, kWidth>(grad_x + place, values);
       }
     }
-    store<T, kWidth>(grad_x + static_cast<int64_t>(pixel) * args.channels, values);
   }
 }
 
 // grad_x = weight scale (g - mean of g - z mean of g z); weight scale g where the statistics were given, or
 // stood in for those of a single value. grad_residual = g.
 template <class T, int kWidth, bool kResidual>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 3)
     gradient_kernel(NormArgs args, Windows windows, Parts parts, int across) {
   using W = wide_t<T>;
   const ChannelThread<kWidth> at(args, across);
@@ -325,7 +341,7 @@ __global__ void __launch_bounds__(kThreads)
   merge_sums<T, kWidth>(args, parts, at, shared);
   if (!at.valid || (args.grad_x.data == nullptr && (!kResidual || args.grad_residual.data == nullptr)))
     return;
-  const Own<W, kWidth> own(shared, at.tx);
+  const Own<T, kWidth> own(shared, at.tx);
   const GradientMeans<T, kWidth> means(own, shared, at.tx);
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
   const T* const grads = static_cast<const T*>(args.out.data) + at.lane * args.out.lane_stride + at.channel;
@@ -343,7 +359,8 @@ cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   // With the windows that an odd edge leaves incomplete.
   const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
   const Launch<kWidth> both(args,
-                            is_pooled ? args.batch * high * wide : args.batch * args.height * args.width);
+                            is_pooled ? args.batch * high * wide : args.batch * args.height * args.width,
+                            kMostGradientBlocks);
   const Windows windows = windows_of(high, wide);
   reduce_kernel<T, kWidth, kResidual>
       <<<both.grid, kThreads, 0, stream>>>(args, windows, both.parts, both.slice.across);
@@ -370,8 +387,8 @@ cudaError_t launch_pool3x3(const NormArgs& args, cudaStream_t stream) {
 template <class T, int kWidth>
 cudaError_t launch(const NormArgs& args, cudaStream_t stream) {
   if (args.pool == NormPool::k3x3) return launch_pool3x3<T, kWidth>(args, stream);
-  return args.y.data != nullptr ? launch<T, kWidth, true>(args, stream)
-                                : launch<T, kWidth, false>(args, stream);
+  if (args.y.data != nullptr) return launch<T, kWidth, true>(args, stream);
+  return launch<T, kWidth, false>(args, stream);
 }
 
 }  // namespace

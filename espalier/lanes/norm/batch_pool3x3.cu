@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Coefficients<W> shared;
   merge_statistics<T, kWidth>(args, parts, at, shared);
   if (!at.valid) return;
-  const Own<W, kWidth> own(shared, at.tx);
+  const Own<T, kWidth> own(shared, at.tx);
   const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
   const int64_t lane_values = static_cast<int64_t>(args.batch) * high * wide * args.channels;
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
         load<T, kWidth>(values, x + pixel * args.channels);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+          const W y = own.output(j, values[j], args.relu);
           if (!any || y > best[j] || y != y) {  // the first of equals; a NaN wins, as in torch
             best[j] = y;
             value_of_best[j] = values[j];
@@ -68,13 +68,8 @@ __global__ void __launch_bounds__(kThreads)
   load_coefficients<T, kWidth>(args, at, shared);
   merge_sums<T, kWidth>(args, parts, at, shared);
   if (!at.valid || args.grad_x.data == nullptr) return;
-  const Own<W, kWidth> own(shared, at.tx);
-  W first[kWidth], second[kWidth];
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    first[j] = shared.first[at.tx * kWidth + j];
-    second[j] = shared.second[at.tx * kWidth + j];
-  }
+  const Own<T, kWidth> own(shared, at.tx);
+  const GradientMeans<T, kWidth> means(own, shared, at.tx);
   const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
   const int64_t lane_values = static_cast<int64_t>(args.batch) * high * wide * args.channels;
   const T* const x = static_cast<const T*>(args.x.data) + at.lane * args.x.lane_stride + at.channel;
@@ -117,10 +112,9 @@ __global__ void __launch_bounds__(kThreads)
           const int column = odd_column == 0 ? 1 : (i % 2 == 0 ? 2 : 0);
           if (chosen[i].value[j] == row * 3 + column) sum += grad[i][j];
         }
-        const W y = normalised<T>(values[j], own.mean[j], own.weight[j], own.bias[j], args.relu);
+        const W y = own.output(j, values[j], args.relu);
         const W g = past_relu<T>(sum, y, args.relu);
-        values[j] =
-            there ? input_gradient<T>(own.weight[j], g, first[j], values[j], own.mean[j], second[j]) : W(0);
+        values[j] = there ? means.gradient(j, g, values[j]) : W(0);
       }
       store<T, kWidth>(grad_x + place, values);
     }
@@ -132,7 +126,7 @@ enum class Pass { kApply, kGradient };
 template <class T, int kWidth>
 cudaError_t launch(Pass pass, const NormArgs& args, Parts parts, cudaStream_t stream) {
   const int high = (args.height + 1) / 2, wide = (args.width + 1) / 2;
-  const Launch<kWidth> over(args, args.batch * high * wide);
+  const Launch<kWidth> over(args, args.batch * high * wide, kMostBlocks);
   const auto kernel = pass == Pass::kApply ? apply_kernel<T, kWidth> : gradient_kernel<T, kWidth>;
   kernel<<<over.second_grid, kThreads, 0, stream>>>(args, windows_of(high, wide), parts, over.slice.across);
   return cudaGetLastError();

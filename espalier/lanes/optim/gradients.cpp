@@ -6,7 +6,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <map>
 #include <numeric>
 
 #include "espalier/lanes/stack.h"
@@ -30,33 +29,42 @@ int64_t check(const std::vector<LaneParameter*>& parameters, const char* functio
 }
 
 #if ESPALIER_WITH_CUDA
-// Writes gradients that lie as their parameters do, lane by lane, in one launch for every number of lanes.
+// Writes gradients that lie as their parameters do, lane by lane, in one launch for all numbers of lanes.
 // Returns the others.
 std::vector<size_t> write_alike(const std::vector<LaneParameter*>& parameters,
                                 const torch::autograd::variable_list& grads) {
-  std::map<int64_t, std::vector<size_t>> alike;  // by lanes
   std::vector<size_t> others;
+  GradientCopies copies;
+  at::Tensor any;  // of those in `copies`
+  const auto launch = [&] {
+    if (copies.num_entries == 0) return;
+    const c10::cuda::CUDAGuard guard(any.device());
+    C10_CUDA_CHECK(launch_copy_gradients(copies, stream_of(any)));
+    copies.num_entries = copies.num_blocks = 0;
+  };
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor& to = parameters[i]->gradient();
-    const bool is_alike = grads[i].defined() && to.is_cuda() && to.size(0) > 0 &&
-                          grads[i].scalar_type() == to.scalar_type() &&
-                          grads[i].strides().slice(1) == to.strides().slice(1);
-    (is_alike ? alike[to.size(0)] : others).push_back(i);
+    const at::Tensor &to = parameters[i]->gradient(), &from = grads[i];
+    const bool is_alike = from.defined() && to.is_cuda() && from.scalar_type() == to.scalar_type() &&
+                          (to.scalar_type() == at::kFloat || to.scalar_type() == at::kDouble) &&
+                          from.strides().slice(1) == to.strides().slice(1);
+    if (!is_alike) {
+      others.push_back(i);
+      continue;
+    }
+    if (to.numel() == 0) continue;
+    if (copies.num_entries > 0 && (copies.num_entries == kMostCopies || to.device() != any.device() ||
+                                   to.scalar_type() != any.scalar_type()))
+      launch();
+    any = to;
+    copies.is_double = to.scalar_type() == at::kDouble;
+    copies.add({.to = to.data_ptr(),
+                .from = from.const_data_ptr(),
+                .to_stride = to.stride(0),
+                .from_stride = from.stride(0),
+                .values = to.numel() / to.size(0)},
+               to.size(0));
   }
-  for (const auto& [lanes, indices] : alike) {
-    std::vector<LaneParameter*> together;
-    for (const size_t i : indices) together.push_back(parameters[i]);
-    for_tables(
-        together,
-        [&, &indices = indices](ParameterEntry& entry, size_t i) {
-          const at::Tensor& from = grads[indices[i]];
-          entry.copy = from.data_ptr();
-          entry.copy_stride = from.stride(0);
-        },
-        [&](const ParameterTable& table, size_t) {
-          C10_CUDA_CHECK(launch_copy_gradients(table, stream_of(together[0]->value())));
-        });
-  }
+  launch();
   return others;
 }
 #endif

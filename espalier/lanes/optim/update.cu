@@ -32,12 +32,32 @@ __device__ void for_values(const ParameterTable& table, Body&& body) {
     if (first + i * kThreads < entry.values) body(entry, static_cast<int>(blockIdx.z), first + i * kThreads);
 }
 
+// Blocks of a parameter follow one another, lane by lane: an entry's number of blocks says how many a lane
+// has.
+__host__ __device__ inline int chunks_of(int64_t values) {
+  return static_cast<int>((values + kChunk - 1) / kChunk);
+}
+
 template <class W>
-__global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ ParameterTable table) {
-  for_values(table, [](const ParameterEntry& entry, int lane, int64_t i) {
-    static_cast<W*>(entry.gradient)[lane * entry.lane_stride + i] =
-        static_cast<const W*>(entry.copy)[lane * entry.copy_stride + i];
-  });
+__global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ GradientCopies copies) {
+  const int block = blockIdx.x;
+  int at = 0;  // the last entry that begins at this block or before it
+  for (int beyond = copies.num_entries; beyond - at > 1;) {
+    const int middle = (at + beyond) / 2;
+    if (copies.entry[middle].first_block <= block)
+      at = middle;
+    else
+      beyond = middle;
+  }
+  const GradientCopy& entry = copies.entry[at];
+  const int chunks = chunks_of(entry.values), lane = (block - entry.first_block) / chunks;
+  const int64_t first =
+      static_cast<int64_t>(block - entry.first_block - lane * chunks) * kChunk + threadIdx.x;
+  W* const to = static_cast<W*>(entry.to) + lane * entry.to_stride;
+  const W* const from = static_cast<const W*>(entry.from) + lane * entry.from_stride;
+#pragma unroll
+  for (int i = 0; i < kAThread; ++i)
+    if (first + i * kThreads < entry.values) to[first + i * kThreads] = from[first + i * kThreads];
 }
 
 template <class W>
@@ -138,9 +158,15 @@ dim3 grid_of(const ParameterTable& table) {
 
 }  // namespace
 
-cudaError_t launch_copy_gradients(const ParameterTable& table, cudaStream_t stream) {
-  table.is_double ? copy_kernel<double><<<grid_of(table), kThreads, 0, stream>>>(table)
-                  : copy_kernel<float><<<grid_of(table), kThreads, 0, stream>>>(table);
+void GradientCopies::add(GradientCopy copy, int64_t lanes) {
+  copy.first_block = num_blocks;
+  num_blocks += static_cast<int32_t>(lanes * chunks_of(copy.values));
+  entry[num_entries++] = copy;
+}
+
+cudaError_t launch_copy_gradients(const GradientCopies& copies, cudaStream_t stream) {
+  copies.is_double ? copy_kernel<double><<<copies.num_blocks, kThreads, 0, stream>>>(copies)
+                   : copy_kernel<float><<<copies.num_blocks, kThreads, 0, stream>>>(copies);
   return cudaGetLastError();
 }
 

@@ -14,7 +14,7 @@ struct ParameterEntry {
   void* gradient = nullptr;  // [L,n] wide
   void* first = nullptr;     // [L,n] wide: momentum, or the mean
   void* second = nullptr;    // [L,n] wide: the mean of squares
-  void* copy = nullptr;      // [L,n] narrow; or, where gradients are copied, the source
+  void* copy = nullptr;      // [L,n] narrow
   int64_t lane_stride = 0;
   int64_t copy_stride = 0;
   int64_t values = 0;  // n
@@ -31,8 +31,28 @@ struct ParameterTable {
   KernelType copy_type = KernelType::kF32;  // what copies have; the wide type itself: none are made
 };
 
-// gradient <- copy, which has the wide type.
-cudaError_t launch_copy_gradients(const ParameterTable& table, cudaStream_t stream);
+// What autograd found for one parameter, and where it is wanted. Both lie alike within a lane.
+struct GradientCopy {
+  void* to = nullptr;          // [L,n] wide
+  const void* from = nullptr;  // [L,n] wide
+  int64_t to_stride = 0;
+  int64_t from_stride = 0;
+  int64_t values = 0;       // n
+  int32_t first_block = 0;  // the launch's own
+};
+
+inline constexpr int kMostCopies = 200;  // 9.6 KiB of arguments: the driver that CUDA 13 asks for takes 32
+
+// Of parameters with any numbers of lanes, in one launch.
+struct GradientCopies {
+  GradientCopy entry[kMostCopies];
+  int32_t num_entries = 0;
+  int32_t num_blocks = 0;
+  bool is_double = false;
+
+  void add(GradientCopy copy, int64_t lanes);
+};
+cudaError_t launch_copy_gradients(const GradientCopies& copies, cudaStream_t stream);
 
 // partial: [num_entries, L] wide: the sum of squares of a parameter's gradient.
 cudaError_t launch_gradient_squares(const ParameterTable& table, void* partial, cudaStream_t stream);

@@ -1,5 +1,9 @@
 #include "espalier/lanes/head/pool.h"
 
+#include <fmt/format.h>
+
+#include <limits>
+
 #include "tests/lanes/compare.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
@@ -33,6 +37,31 @@ TEST(LaneMaxPoolCuda, EqualsTorchLaneByLaneOverRandomShapes) {
   ESPALIER_SKIP_WITHOUT_CUDA();
   const testing::OnCuda cuda;
   expect_max_pool_contracts();
+}
+
+TEST(LaneMaxPoolCuda, FindsTiesAndNaNsWhereTorchDoes) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const testing::OnCuda cuda;
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const at::Tensor values = at::tensor({-1.0f, -0.0f, 0.0f, 0.0f, 1.0f, 1.0f, nan, inf, -inf});
+  for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat})
+    for (const int64_t channels : {3, 8, 40}) {
+      SCOPED_TRACE(fmt::format("{} {}", c10::toString(type), channels));
+      at::manual_seed(static_cast<uint64_t>(channels));
+      const at::Tensor plain =
+          values.index({at::randint(values.size(0), {2, 3, channels, 7, 8}, at::kLong)}).requires_grad_();
+      const at::Tensor grad = at::randint(1, 200, {2, 3, channels, 3, 4}).to(at::kFloat);
+      const at::Tensor expected = at::max_pool2d(plain.flatten(0, 1), {2, 2}).view(grad.sizes());
+      const at::Tensor expected_grad = torch::autograd::grad({expected}, {plain}, {grad})[0];
+      const auto placed = [&](const at::Tensor& tensor) {
+        return testing::stacked_copy(tensor.detach(), type).to(testing::test_device());
+      };
+      const at::Tensor x = placed(plain).requires_grad_();
+      const at::Tensor out = lane_max_pool2x2(x);
+      const at::Tensor grad_x = torch::autograd::grad({out}, {x}, {placed(grad)})[0];
+      EXPECT_TRUE(at::allclose(out.cpu().to(at::kFloat), expected, 0, 0, /*equal_nan=*/true));
+      EXPECT_TRUE(at::equal(grad_x.cpu().to(at::kFloat), expected_grad));
+    }
 }
 
 void expect_max_pool3x3_contracts() {

@@ -363,6 +363,33 @@ TEST(LaneGradientsCuda, AreWrittenForStacksOfAnySize) {
   EXPECT_EQ(testing::largest(unused.gradient()), 0);
 }
 
+// More than fit into one launch, of stacks of many sizes: every block finds its parameter.
+TEST(LaneGradientsCuda, AreWrittenForHundredsOfParameters) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const auto options =
+      at::TensorOptions(at::kFloat)
+          .device(espalier::testing::kIsEmulated ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0));
+  std::deque<LaneParameter> parameters;
+  std::vector<LaneParameter*> all;
+  at::Tensor losses = at::zeros({1}, options);
+  for (int64_t i = 0; i < 450; ++i) {
+    const int64_t lanes = 1 + i % 5, values = i % 7 == 0 ? 1500 + i : i % 3 == 0 ? 1024 : 1 + i % 50;
+    parameters.emplace_back(at::IntArrayRef{lanes, values}, options, at::kFloat);
+    all.push_back(&parameters.back());
+    parameters.back().gradient().fill_(77);
+    losses =
+        losses + ((parameters.back().value() * (i + 1)).sum(1) * at::arange(1, lanes + 1, options)).sum();
+  }
+  lane_backward(losses, all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const at::Tensor gradient = all[i]->gradient().cpu();
+    for (int64_t lane = 0; lane < gradient.size(0); ++lane)
+      EXPECT_TRUE(at::equal(gradient[lane], at::full({gradient.size(1)},
+                                                     static_cast<double>((i + 1) * (lane + 1)), at::kFloat)))
+          << i << " " << lane;
+  }
+}
+
 // One factor for all lanes comes expanded, with no memory of its own for each.
 TEST(LaneGradientsCuda, AreScaledByOneFactorForAllLanes) {
   ESPALIER_SKIP_WITHOUT_CUDA();

@@ -197,8 +197,40 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// The weights' gradient: rows of the product are the four chunks, columns the filters. Gradients come
-// straight from global memory into fragments: 16 pixels of a warp's own lie together.
+// The gradients of some consecutive pixels of an image on their way from global memory to a warp's own part
+// of shared memory, zeros where there is no pixel. A warp has several under way at once, the first of the
+// next image among them: one at a time it would wait for every one.
+template <int kTiles>
+struct GradientSpan {
+  static constexpr int kPixels = kTiles == 1 ? 32 : 16;
+  static constexpr int kLoads = kPixels * kTiles / kWarp;  // chunks of a thread
+  static constexpr int kAhead = kTiles < 4 ? 4 : 2;
+  static constexpr int kBytes = kPixels * kTiles * 16;
+  uint4 chunk[kLoads];
+
+  // image: [pixels][filters], or nullptr: none
+  template <class T>
+  __device__ __forceinline__ void load(const T* image, int first, int pixels, int in_warp) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int c = in_warp + i * kWarp;
+      const bool valid = image != nullptr && first + c / kTiles < pixels;
+      chunk[i] = valid ? *reinterpret_cast<const uint4*>(image + static_cast<int64_t>(first) * (kTiles * 8) +
+                                                         c * kChunk)
+                       : make_uint4(0, 0, 0, 0);
+    }
+  }
+  // As planes of kPixels chunks.
+  __device__ __forceinline__ void store(uint8_t* tile, int in_warp) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int c = in_warp + i * kWarp;
+      *reinterpret_cast<uint4*>(tile + (c % kTiles * kPixels + c / kTiles) * 16) = chunk[i];
+    }
+  }
+};
+
+// The weights' gradient: rows of the product are the four chunks, columns the filters.
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     weight_kernel(ConvSizes sizes, Layout layout, int images_a_part, Stack in, Stack grad, float* partial,
@@ -214,45 +246,53 @@ __global__ void __launch_bounds__(kThreads)
   for (int m = 0; m < 2; ++m) from[m] = base + offset_of(layout, sizes.width, m * 2 + in_warp / 8 % 2);
   const T* const read = static_cast<const T*>(in.data) + lane * in.lane_stride;
   const T* const grads = static_cast<const T*>(grad.data) + lane * grad.lane_stride;
-  // A warp's own gradients, two turns of 16 pixels, as planes.
-  constexpr int kTurnBytes = kTiles * 16 * 16;
-  uint8_t* const own = shared + layout.raw + 2 * layout.raw_bytes + warp * 2 * kTurnBytes;
+  using Span = GradientSpan<kTiles>;
+  // A warp's own gradients, two spans of pixels, as planes.
+  uint8_t* const own = shared + layout.raw + 2 * layout.raw_bytes + warp * 2 * Span::kBytes;
+  const int first_image = blockIdx.x * images_a_part,
+            last_image = min(first_image + images_a_part, sizes.batch) - 1;
+  // Spans of an image, those that no warp has included, so that every image begins with ahead[0].
+  const int spans = (layout.pixels + kWarps * Span::kPixels - 1) / (kWarps * Span::kPixels);
+  const int padded_spans = (spans + Span::kAhead - 1) / Span::kAhead * Span::kAhead;
+  Span ahead[Span::kAhead];
+  const auto first_pixel = [&](int span) { return (span * kWarps + warp) * Span::kPixels; };
+  const auto load_ahead = [&](Span& to, int image, int span) {
+    to.load(image > last_image ? nullptr : grads + static_cast<int64_t>(image) * layout.pixels * kColumns,
+            first_pixel(span), layout.pixels, in_warp);
+  };
+#pragma unroll
+  for (int i = 0; i < Span::kAhead; ++i) load_ahead(ahead[i], first_image, i);
+  int turn = 0;
   float sums[2][kTiles][4] = {};
-  each_image(sizes, layout, read, blockIdx.x * images_a_part, images_a_part, shared, [&](int image) {
-    const T* const from_grads = grads + static_cast<int64_t>(image) * layout.pixels * kColumns;
-    uint4 ahead[(kTiles + 1) / 2];
-    const auto look_ahead = [&](int first) {
+  each_image(sizes, layout, read, first_image, images_a_part, shared, [&](int image) {
+    for (int group = 0; group < padded_spans; group += Span::kAhead) {
+      const bool is_last = group + Span::kAhead == padded_spans;
 #pragma unroll
-      for (int i = 0; i < (kTiles + 1) / 2; ++i) {
-        const int c = in_warp + i * kWarp;  // chunks of 16 pixels
-        const bool valid = c < 16 * kTiles && first + c / kTiles < layout.pixels;
-        ahead[i] = valid ? *reinterpret_cast<const uint4*>(
-                               from_grads + static_cast<int64_t>(first) * kColumns + c * kChunk)
-                         : make_uint4(0, 0, 0, 0);
-      }
-    };
-    look_ahead(warp * 16);
-    int turn = 0;
-    for (int first = warp * 16; first < layout.pixels; first += kWarps * 16, turn ^= 1) {
-      uint8_t* const tile = own + turn * kTurnBytes;
+      for (int i = 0; i < Span::kAhead; ++i) {
+        const int first = first_pixel(group + i);
+        const bool has_pixels = first < layout.pixels;
+        uint8_t* const tile = own + turn * Span::kBytes;
+        if (has_pixels) ahead[i].store(tile, in_warp);
+        load_ahead(ahead[i], is_last ? image + 1 : image, is_last ? i : group + Span::kAhead + i);
+        if (!has_pixels) continue;
+        __syncwarp();
+        turn ^= 1;
 #pragma unroll
-      for (int i = 0; i < (kTiles + 1) / 2; ++i) {
-        const int c = in_warp + i * kWarp;
-        if (c < 16 * kTiles) *reinterpret_cast<uint4*>(tile + (c % kTiles * 16 + c / kTiles) * 16) = ahead[i];
-      }
-      __syncwarp();
-      look_ahead(first + kWarps * 16);
-      uint32_t b[kTiles][2];
+        for (int part = 0; part < Span::kPixels; part += 16) {
+          uint32_t b[kTiles][2];
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-        load_two_matrices_transposed(b[n], shared_address(tile) + (n * 16 + in_warp % 16) * 16);
-      const int pixel = min(first + in_warp % 8 + in_warp / 16 * 8, layout.pixels - 1);
+          for (int n = 0; n < kTiles; ++n)
+            load_two_matrices_transposed(
+                b[n], shared_address(tile) + (n * Span::kPixels + part + in_warp % 16) * 16);
+          const int pixel = min(first + part + in_warp % 8 + in_warp / 16 * 8, layout.pixels - 1);
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        uint32_t a[4];
-        load_matrices_transposed(a, from[m] + pixel * 16);
+          for (int m = 0; m < 2; ++m) {
+            uint32_t a[4];
+            load_matrices_transposed(a, from[m] + pixel * 16);
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) multiply_add<T>(sums[m][n], a, b[n][0], b[n][1]);
+            for (int n = 0; n < kTiles; ++n) multiply_add<T>(sums[m][n], a, b[n][0], b[n][1]);
+          }
+        }
       }
     }
   });
@@ -284,7 +324,8 @@ constexpr int kPixelsAPart = 8192;
 constexpr int kMostParts = 256;
 
 int weight_bytes(const Layout& layout, int tiles) {
-  return std::max(bytes_of(layout) + kWarps * 2 * tiles * 16 * 16, 2 * tiles * 4 * kThreads * 4);
+  const int span = std::max(tiles, 2) * 16 * 16;
+  return std::max(bytes_of(layout) + kWarps * 2 * span, 2 * tiles * 4 * kThreads * 4);
 }
 
 int images_a_part_of(const ConvSizes& sizes) {

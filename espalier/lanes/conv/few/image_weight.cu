@@ -173,9 +173,10 @@ __global__ void __launch_bounds__(kThreads, 2)
                     partial + (static_cast<int64_t>(lane) * gridDim.x + blockIdx.x) * kResults);
 }
 
-constexpr int kPixelsAPart =
-    1536;  // enough to pay for the sums that a part leaves, few enough for one lane alone
-constexpr int kMostParts = 128;
+// Pixels of a part times channels and filters. A part has some groups of images, so that one is copied while
+// another is used; more of them take longer, and fewer leave more sums than they pay for.
+constexpr int64_t kValuesAPart = 32768;
+constexpr int kMostParts = 256;
 constexpr int kGroupBytes =
     14 << 10;  // smaller than forward: a part has several groups, one copied while another is used
 
@@ -186,7 +187,8 @@ Stage stage_of_part(const ConvSizes& sizes) {
 int groups_a_part_of(const ConvSizes& sizes, const Stage& stage) {
   const int groups = (sizes.batch + stage.images - 1) / stage.images;
   const int64_t pixels = static_cast<int64_t>(sizes.batch) * stage.pixels;
-  const auto parts = static_cast<int>(std::clamp<int64_t>(pixels / kPixelsAPart, 1, kMostParts));
+  const auto parts = static_cast<int>(
+      std::clamp<int64_t>(pixels * (sizes.channels + sizes.filters) / kValuesAPart, 1, kMostParts));
   return (groups + parts - 1) / parts;
 }
 
