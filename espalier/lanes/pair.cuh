@@ -90,8 +90,8 @@ __device__ inline uint32_t above_zero(P y) {
   return __hgtu2_mask(y, P{});
 }
 
-// Of four: the largest, and masks of the first three, which say where it was found: at the first of equals, at
-// the last of the four where no mask before has ones. A NaN wins, the last of several, as in torch.
+// Of four: the largest, and masks of the first three, which say where it was found: at the first of equals,
+// at the last of the four where no mask before has ones. A NaN wins, the last of several, as in torch.
 template <class P>
 struct Winners {
   P best;

@@ -5,6 +5,7 @@
 #include "espalier/grow/seeds/modules.h"
 #include "tests/grow/grown_stack.h"
 #include "tests/lanes/layouts.h"
+#include "tests/support/cuda.h"
 
 namespace espalier::grow {
 namespace {
@@ -129,6 +130,57 @@ TEST(OneChannel, PopulationsEqualPlainTorchWithSeedsOfEveryBlueprint) {
                                  static_cast<BlendOperator>((lane + slot) % 3));
         expect_plain(made, &states, type);
       }
+}
+
+// A step in bf16, whose kernels read strides of their own: logits, the input's gradient and all parameters'.
+Tensors step_of(NetworkStack& population, const at::Tensor& x, const at::Tensor& weights) {
+  const at::Tensor logits = population.forward(x, lanes::Mode::kTrain);
+  const at::Tensor losses = (logits * weights).sum({1, 2});
+  Tensors all{logits,
+              torch::autograd::grad({losses}, {x}, {at::ones_like(losses)}, /*retain_graph=*/true)[0]};
+  lanes::lane_backward(losses, population.parameters());
+  for (const lanes::LaneParameter* parameter : population.parameters())
+    all.push_back(parameter->gradient().clone());
+  return all;
+}
+
+TEST(OneChannelCuda, NetworksGiveTheSameBitsInEveryLayout) {
+  ESPALIER_SKIP_WITHOUT_CUDA();
+  const lanes::testing::NoWarnings quiet;
+  const at::Device device = espalier::testing::kIsEmulated ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+  const int32_t blueprints = BlueprintRegistry().size();
+  for (const bool grows : {false, true})
+    for (Case made : cases(MemoryFormat::kChannelsLast)) {
+      if (grows) made.host.lanes = blueprints;
+      NetworkStack population(made.host, BlueprintRegistry(), device, at::kBFloat16);
+      States states(made.host.lanes, population.num_slots());
+      if (grows)
+        for (int32_t lane = 0; lane < blueprints; ++lane)
+          for (int64_t slot = 0; slot < population.num_slots(); ++slot)
+            states.at(lane, slot) =
+                testing::seed_in(SeedStage::kBlending, (lane + static_cast<int32_t>(slot)) % blueprints, 0.5f,
+                                 static_cast<BlendOperator>((lane + slot) % 3));
+      population.apply(states.all);
+      if (grows) testing::randomise_seeds(population);
+      const at::Tensor values = testing::images_for(population, made.batch, at::kBFloat16).to(device);
+      const at::Tensor weights =
+          at::randn({made.batch, made.host.num_classes}, at::kDouble).to(at::kFloat).to(device);
+      Tensors first;
+      for (const Laid& laid : every_layout(values)) {
+        SCOPED_TRACE(fmt::format("{}, {}, grows {}", laid.name, c10::Join("x", values.sizes().vec()), grows));
+        const Tensors got = step_of(population, laid.tensor.detach().set_requires_grad(true), weights);
+        if (first.empty()) first = got;
+        for (size_t i = 0; i < got.size(); ++i)
+          EXPECT_TRUE(at::equal(got[i].nan_to_num(77), first[i].nan_to_num(77))) << i;
+      }
+      if (grows) continue;
+      for (int64_t lane = 0; lane < made.host.lanes; ++lane) {
+        PlainNetwork plain = plain_lane(population, states, lane);
+        for (auto& [name, value] : plain.values) value = value.detach().cpu();
+        const at::Tensor want = plain.forward(values.select(0, lane).cpu().to(at::kDouble));
+        EXPECT_LE(distance(first[0].select(0, lane).cpu(), want), 0.1 * std::max(1.0, largest(want)));
+      }
+    }
 }
 
 // Every blueprint alone, on what it is given in every dense layout.
