@@ -85,7 +85,7 @@ endfunction()
 
 # espalier_folder(PATH NAME name [TORCH] [ROOMS folders] [DEPENDS names] [LIBRARIES libs] [OPS stems]); PATH from the
 # checkout's top, ROOMS those of its folders that belong to the same target.
-# OPS names the files (stem.cpp, stem.cu) that hold operators: they also go into libespalier_ops.so for Python.
+# OPS names the files (stem.cpp, stem.cu) that hold operators, and what these call: they also go into libespalier_ops.so for Python.
 function(espalier_folder path)
   cmake_parse_arguments(arg "TORCH" "NAME" "ROOMS;DEPENDS;LIBRARIES;OPS" ${ARGN})
   espalier_sources(sources "*.cpp" ${path} ${arg_ROOMS})
@@ -168,6 +168,9 @@ function(espalier_operators)
   target_link_libraries(espalier_ops PRIVATE espalier_fmt ${TORCH_LIBRARIES})
   if(ESPALIER_WITH_CUDA)
     target_link_libraries(espalier_ops PRIVATE CUDA::cudart)
+  endif()
+  if(ESPALIER_WITH_OPENMP)
+    target_link_libraries(espalier_ops PRIVATE espalier_openmp)
   endif()
 endfunction()
 

@@ -69,4 +69,10 @@ if(TARGET torch_cuda)
 else()
   set(ESPALIER_WITH_CUDA 0)
 endif()
+# OpenMP's runtime, the one that torch itself loads: a second one would have threads of its own. torch's wheels bring it along.
+file(GLOB ESPALIER_OPENMP_RUNTIME LIST_DIRECTORIES false "${TORCH_INSTALL_PREFIX}/lib/libgomp*.so*")
+list(APPEND ESPALIER_OPENMP_RUNTIME gomp) # else the system's
+list(GET ESPALIER_OPENMP_RUNTIME 0 ESPALIER_OPENMP_RUNTIME)
+add_library(espalier_openmp INTERFACE)
+target_link_libraries(espalier_openmp INTERFACE "${ESPALIER_OPENMP_RUNTIME}")
 message(STATUS "torch ${Torch_VERSION} in ${Torch_DIR}, CUDA: ${ESPALIER_WITH_CUDA}")
