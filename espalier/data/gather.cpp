@@ -1,6 +1,5 @@
 #include "espalier/data/gather.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -9,6 +8,7 @@
 
 #include "espalier/core/ignored_label.h"
 #include "espalier/data/gather_arguments.h"
+#include "espalier/tensor/parallel.h"
 #if ESPALIER_WITH_CUDA
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -77,11 +77,12 @@ void gather_field_cpu(const GatherArguments& call, int64_t f, uint64_t epoch, in
 
   const int64_t* lane_ids = call.lane_ids.const_data_ptr<int64_t>();
   const In* from = static_cast<const In*>(field.const_data_ptr());
+  const int64_t grain = std::max<int64_t>(1, kThreadValues / values);
   for (int64_t lane = 0; lane < call.num_lanes; ++lane) {
     const LaneRange range = lane_range(call.plan, lane_ids[lane], batch_index);
     const at::Tensor out = call.lane_out(lane, f);
     Out* to = static_cast<Out*>(out.mutable_data_ptr());
-    at::parallel_for(0, out.size(0), 16, [&](int64_t begin, int64_t end) {
+    parallel_for(0, out.size(0), grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (i >= range.count) {
           std::fill_n(to + i * values, values, static_cast<Out>(0.0f));

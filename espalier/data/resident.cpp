@@ -1,7 +1,6 @@
 #include "espalier/data/resident.h"
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
@@ -17,6 +16,7 @@
 #include "espalier/core/machine/device_memory.h"
 #include "espalier/core/size_product.h"
 #include "espalier/data/plan.h"
+#include "espalier/tensor/parallel.h"
 #include "espalier/tensor/pinned.h"
 
 namespace espalier::data {
@@ -79,7 +79,8 @@ class FieldWriter {
 
   // Samples rows[begin, end) into consecutive places at `to`.
   void write(const std::vector<int64_t>& rows, int64_t begin, int64_t end, std::byte* to) const {
-    at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
+    const int64_t grain = std::max<int64_t>(1, kThreadValues / std::max<int64_t>(1, sample_bytes_));
+    parallel_for(begin, end, grain, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const std::byte* from =
             field_.values.get() + rows[static_cast<size_t>(i)] * field_.spec.bytes_per_sample();

@@ -8,6 +8,7 @@
 #include "tests/data/small_data.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#include "tests/support/threads.h"
 
 namespace espalier::data {
 namespace {
@@ -140,6 +141,22 @@ TEST(Gather, EqualsTorchForStoredFloats) {
     gather_into(call);
     expect_matches_torch(call);
   }
+}
+
+TEST(Gather, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const Shape shape{image_spec(32, 32, 3), 3, 50, 500};
+  const HostDataset dataset = small_dataset({shape.spec, {"depth", SampleType::kU16, 21, 19, 1}}, 500, 1);
+  for (const MemoryFormat layout : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous})
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      ResidentConfig options{.validation = 0};
+      options.memory_format = layout;
+      const auto data = testing::resident(dataset, options);
+      espalier::testing::expect_same_bits_on_any_threads([&] {
+        const GatherCall call = make_call(data->train, shape, PlanKind::kOwn, type, layout, c10::kCPU);
+        gather_into(call);
+        return std::vector<at::Tensor>{call.out[0], call.out[1], call.labels_out[0], call.mask_out};
+      });
+    }
 }
 
 TEST(Gather, GivesStoredFloatsTheBitsOfStoredIntegers) {

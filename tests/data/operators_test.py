@@ -1,6 +1,7 @@
 """The operators from Python: torch.ops.load_library() of libespalier_ops.so, and a gather against indexing."""
 
 import os
+import re
 import unittest
 
 import torch
@@ -35,6 +36,21 @@ class GatherTest(unittest.TestCase):
             self.assertTrue(out[lane].is_contiguous(memory_format=torch.channels_last))
             self.assertTrue(torch.equal(labels[lane], self.labels[:8]))
         self.assertTrue(mask.all())
+
+    def test_gathers_the_same_bits_on_any_number_of_threads(self):
+        threads, results = torch.get_num_threads(), []
+        images = torch.randint(0, 256, (500, 3, 32, 32), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+        for count in (1, 2, 3, 5):
+            torch.set_num_threads(count)
+            results.append(gather(images, torch.arange(500) % 10, self.affine, lanes=3, batch=50, augment=True)[0])
+        torch.set_num_threads(threads)
+        for result in results[1:]:
+            self.assertTrue(torch.equal(result, results[0]))
+
+    def test_shares_torchs_threads(self):
+        with open("/proc/self/maps") as maps:
+            runtimes = {line.split()[-1] for line in maps if re.search(r"/lib(gomp|omp|iomp)", line)}
+        self.assertLessEqual(len(runtimes), 1, runtimes)
 
     def test_names_what_it_refuses(self):
         with self.assertRaisesRegex(RuntimeError, "plan: want split, own or shared, got 'none'"):

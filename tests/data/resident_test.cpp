@@ -7,6 +7,7 @@
 #include "espalier/data/plan.h"
 #include "tests/data/small_data.h"
 #include "tests/support/message.h"
+#include "tests/support/threads.h"
 
 namespace espalier::data {
 namespace {
@@ -102,6 +103,23 @@ TEST(ResidentDataset, HoldsTheSameValuesInEveryLayoutAndType) {
       }
     }
   }
+}
+
+TEST(ResidentDataset, HoldsTheSameBitsOnAnyNumberOfThreads) {
+  const HostDataset host =
+      small_dataset({image_spec(16, 15, 3), {"depth", SampleType::kU16, 9, 8, 2}}, 700, 90);
+  for (const MemoryFormat layout : {MemoryFormat::kChannelsLast, MemoryFormat::kContiguous})
+    for (const Stored store : {Stored::kAsSource, Stored::kFloat32, Stored::kBFloat16})
+      espalier::testing::expect_same_bits_on_any_threads([&] {
+        ResidentConfig options{.validation = 170};
+        options.memory_format = layout;
+        options.store = store;
+        const auto data = testing::resident(host, options);
+        std::vector<at::Tensor> all;
+        for (const ResidentSplit* split : {&data->train, &data->validation, &data->test})
+          for (const ResidentField& field : split->fields) all.push_back(field.values);
+        return all;
+      });
 }
 
 TEST(ResidentDataset, NormalisesToZeroMeanAndUnitDeviation) {

@@ -1,6 +1,5 @@
 #include "espalier/grow/blend/cpu.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -9,14 +8,13 @@
 #include <vector>
 
 #include "espalier/grow/blend/cpu_rows.h"
+#include "espalier/tensor/parallel.h"
 
 namespace espalier::grow {
 namespace {
 
 using lanes::KernelType;
 using lanes::Stack;
-
-constexpr int64_t kThreadValues = 1 << 15;  // work that is worth a thread's while
 
 // A lane, with what it holds.
 struct HeldLane {
@@ -40,7 +38,7 @@ std::vector<HeldLane> lanes_of(const BlendArgs& args, const Wanted& is_wanted) {
 template <class Body>
 void each_sample(const BlendArgs& args, const std::vector<HeldLane>& lanes, const Body& body) {
   const int64_t grain = std::max<int64_t>(1, kThreadValues / args.values);
-  at::parallel_for(0, std::ssize(lanes) * args.batch, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, std::ssize(lanes) * args.batch, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(lanes[static_cast<size_t>(i / args.batch)], i % args.batch);
   });
 }

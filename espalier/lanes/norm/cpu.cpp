@@ -40,7 +40,7 @@ Statistics statistics_of(const NormParts& parts, const at::Tensor& x, const at::
   const auto add_up = [&](const auto& add_row) {
     parts.each([&](const NormPart& part) {
       std::vector<double> acc(static_cast<size_t>(sizes.period()), 0.0);
-      const T* const from = lane_of<T>(x, part.lane);
+      const T* const from = lane_of<const T>(x, part.lane);
       for (int64_t row = part.first * sizes.height; row < part.last * sizes.height; ++row)
         add_row(part.lane, from + row * sizes.row(), acc.data());
       fold(acc, channels, parts.sum(sums, part, 0));
@@ -81,9 +81,9 @@ Statistics statistics_of(const NormParts& parts, const at::Tensor& x, const at::
         mean[c] = static_cast<double>(running_mean[c]);
       }
       scale[c] = 1 / std::sqrt(variance + call.eps);
-      const double factor = static_cast<double>(lane_of<float>(weight, lane)[c]) * scale[c];
+      const double factor = static_cast<double>(lane_of<const float>(weight, lane)[c]) * scale[c];
       affine[c] = factor;
-      affine[channels + c] = static_cast<double>(lane_of<float>(bias, lane)[c]) - mean[c] * factor;
+      affine[channels + c] = static_cast<double>(lane_of<const float>(bias, lane)[c]) - mean[c] * factor;
     }
   }
   return made;
@@ -98,10 +98,10 @@ void normalise(const NormParts& parts, const at::Tensor& x, const at::Tensor& re
   const int64_t row = sizes.row(), period = sizes.period();
   const bool relu = call.activation == Activation::kRelu, pools = call.pooling == Pooling::k2x2;
   parts.each([&](const NormPart& part) {
-    const double* const affine = lane_of<double>(statistics.affine, part.lane);
+    const double* const affine = lane_of<const double>(statistics.affine, part.lane);
     const std::vector<double> a = repeated<double>(affine, sizes),
                               b = repeated<double>(affine + sizes.channels, sizes);
-    const T* const from = lane_of<T>(x, part.lane);
+    const T* const from = lane_of<const T>(x, part.lane);
     T* const to = lane_of<T>(out, part.lane);
     std::vector<T> pair(static_cast<size_t>(pools ? 2 * row : 0));
     for (int64_t sample = part.first; sample < part.last; ++sample) {
@@ -109,7 +109,7 @@ void normalise(const NormParts& parts, const at::Tensor& x, const at::Tensor& re
       if (!pools) {
         for (int64_t i = first * row; i < (first + sizes.height) * row; i += row)
           rows.apply(from + i, row, period, a.data(), b.data(),
-                     residual.defined() ? lane_of<T>(residual, part.lane) + i : nullptr, relu, to + i);
+                     residual.defined() ? lane_of<const T>(residual, part.lane) + i : nullptr, relu, to + i);
         continue;
       }
       for (int64_t y = 0; y < sizes.height / 2; ++y) {
@@ -139,17 +139,18 @@ void each_gradient_row(const NormSizes& sizes, const NormPart& part, const Backw
                        const Body& body) {
   const NormRows<T>& rows = norm_rows<T>();
   const int64_t row = sizes.row();
-  const T* const grad = lane_of<T>(given.grad, part.lane);
+  const T* const grad = lane_of<const T>(given.grad, part.lane);
   std::vector<float> gradients(static_cast<size_t>(2 * row));
   if (!given.places.defined()) {
     for (int64_t i = part.first * sizes.height; i < part.last * sizes.height; ++i) {
-      rows.mask(grad + i * row, given.out.defined() ? lane_of<T>(given.out, part.lane) + i * row : nullptr,
-                row, gradients.data());
+      rows.mask(grad + i * row,
+                given.out.defined() ? lane_of<const T>(given.out, part.lane) + i * row : nullptr, row,
+                gradients.data());
       body(i, gradients.data());
     }
     return;
   }
-  const uint8_t* const places = lane_of<uint8_t>(given.places, part.lane);
+  const uint8_t* const places = lane_of<const uint8_t>(given.places, part.lane);
   for (int64_t sample = part.first; sample < part.last; ++sample) {
     const int64_t first = sample * sizes.height;
     // Where a row, or a column, is left over, nothing of it was pooled.
@@ -183,8 +184,9 @@ void write_gradients(const NormParts& parts, const Statistics& statistics, const
   const at::Tensor sums = parts.sums(given.x.size(0), 2);
   parts.each([&](const NormPart& part) {
     std::vector<double> added(static_cast<size_t>(period), 0.0), dots(added);
-    const std::vector<double> mean = repeated<double>(lane_of<double>(statistics.mean, part.lane), sizes);
-    const T* const x = lane_of<T>(given.x, part.lane);
+    const std::vector<double> mean =
+        repeated<double>(lane_of<const double>(statistics.mean, part.lane), sizes);
+    const T* const x = lane_of<const T>(given.x, part.lane);
     each_gradient_row<T>(sizes, part, given, [&](int64_t i, const float* gradients) {
       rows.add_gradients(gradients, x + i * row, row, period, mean.data(), added.data(), dots.data());
       if (to.residual.defined()) rows.cast(gradients, row, lane_of<T>(to.residual, part.lane) + i * row);
@@ -197,7 +199,7 @@ void write_gradients(const NormParts& parts, const Statistics& statistics, const
   const at::Tensor terms = at::empty({given.x.size(0), 3, channels}, at::kFloat);
   for (const int64_t lane : parts.lanes) {
     const std::vector<double> added = parts.total(sums, lane, 0), dots = parts.total(sums, lane, 1);
-    const double* const scale = lane_of<double>(statistics.scale, lane);
+    const double* const scale = lane_of<const double>(statistics.scale, lane);
     float* const term = lane_of<float>(terms, lane);
     for (int64_t c = 0; c < channels; ++c) {
       const double sum = added[static_cast<size_t>(c)], dot = dots[static_cast<size_t>(c)];
@@ -206,17 +208,17 @@ void write_gradients(const NormParts& parts, const Statistics& statistics, const
       term[c] = given.trains ? static_cast<float>(sum / n) : 0.0f;
       term[channels + c] = given.trains ? static_cast<float>(dot * scale[c] * scale[c] / n) : 0.0f;
       term[2 * channels + c] =
-          static_cast<float>(static_cast<double>(lane_of<float>(weight, lane)[c]) * scale[c]);
+          static_cast<float>(static_cast<double>(lane_of<const float>(weight, lane)[c]) * scale[c]);
     }
   }
   if (!to.x.defined()) return;
   parts.each([&](const NormPart& part) {
-    const float* const term = lane_of<float>(terms, part.lane);
-    const std::vector<float> mean = repeated<float>(lane_of<double>(statistics.mean, part.lane), sizes),
+    const float* const term = lane_of<const float>(terms, part.lane);
+    const std::vector<float> mean = repeated<float>(lane_of<const double>(statistics.mean, part.lane), sizes),
                              shift = repeated<float>(term, sizes),
                              slope = repeated<float>(term + channels, sizes),
                              factor = repeated<float>(term + 2 * channels, sizes);
-    const T* const x = lane_of<T>(given.x, part.lane);
+    const T* const x = lane_of<const T>(given.x, part.lane);
     T* const out = lane_of<T>(to.x, part.lane);
     each_gradient_row<T>(sizes, part, given, [&](int64_t i, const float* gradients) {
       rows.grad_x(gradients, x + i * row, row, period, mean.data(), shift.data(), slope.data(), factor.data(),

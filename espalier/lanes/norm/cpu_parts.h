@@ -4,14 +4,15 @@
 // neighbours change a bit.
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "espalier/lanes/active.h"
+#include "espalier/tensor/parallel.h"
 
 namespace espalier::lanes {
 
@@ -50,10 +51,14 @@ inline void fold(const std::vector<double>& acc, int64_t channels, double* to) {
     for (int64_t c = 0; c < channels; ++c) to[c] += from[c];
 }
 
-// Where a lane begins.
+// Where a lane begins. const T: it is read alone, so that threads do not part a tensor from a lazy copy of
+// it.
 template <class T>
 T* lane_of(const at::Tensor& stacked, int64_t lane) {
-  return stacked.data_ptr<T>() + lane * stacked.stride(0);
+  if constexpr (std::is_const_v<T>)
+    return stacked.const_data_ptr<T>() + lane * stacked.stride(0);
+  else
+    return stacked.mutable_data_ptr<T>() + lane * stacked.stride(0);
 }
 
 // One lane's part of the batch.
@@ -73,7 +78,7 @@ class NormParts {
     const int64_t parts = sizes.parts(), samples = sizes.part_samples();
     // Small lanes share a thread: waking one takes as long as some ten thousand values.
     const int64_t grain = std::max<int64_t>(1, 2 * kPartValues / (samples * sizes.sample()));
-    at::parallel_for(0, std::ssize(lanes) * parts, grain, [&](int64_t begin, int64_t end) {
+    parallel_for(0, std::ssize(lanes) * parts, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         body(NormPart{lanes[static_cast<size_t>(i / parts)], i % parts, i % parts * samples,
                       std::min((i % parts + 1) * samples, sizes.batch)});

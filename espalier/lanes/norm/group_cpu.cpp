@@ -105,10 +105,10 @@ void normalise_groups(const NormParts& parts, const GroupSizes& sizes, const Gro
   parts.each([&](const NormPart& part) {
     GroupWork<T> work(sizes, call.is_rectified);
     std::vector<double> a, b;  // [period]
-    const double* const weight = lane_of<double>(given.weight, part.lane);
-    const double* const bias = lane_of<double>(given.bias, part.lane);
+    const double* const weight = lane_of<const double>(given.weight, part.lane);
+    const double* const bias = lane_of<const double>(given.bias, part.lane);
     for (int64_t sample = part.first; sample < part.last; ++sample) {
-      const T* const x = work.seen(lane_of<T>(given.x, part.lane) + sample * values);
+      const T* const x = work.seen(lane_of<const T>(given.x, part.lane) + sample * values);
       double* const mean = statistic_of(given.mean, sizes, part.lane, sample);
       double* const scale = statistic_of(given.scale, sizes, part.lane, sample);
       const auto sum_channels = [&](double* to) {
@@ -129,7 +129,7 @@ void normalise_groups(const NormParts& parts, const GroupSizes& sizes, const Gro
       work.repeat(a, factor);
       work.repeat(b, [&](int64_t c) { return bias[c] - mean[sizes.group_of(c)] * factor(c); });
       const T* const residual =
-          given.residual.defined() ? lane_of<T>(given.residual, part.lane) + sample * values : nullptr;
+          given.residual.defined() ? lane_of<const T>(given.residual, part.lane) + sample * values : nullptr;
       rows.apply(x, values, period, a.data(), b.data(), residual, call.activation == Activation::kRelu,
                  lane_of<T>(given.out, part.lane) + sample * values);
     }
@@ -160,14 +160,14 @@ void write_group_gradients(const NormParts& parts, const GroupSizes& sizes, cons
     std::vector<float> mean_of, shift, slope, factor;  // [period]
     std::vector<float> gradients(static_cast<size_t>(values));
     std::vector<double> sums_of_group(static_cast<size_t>(sizes.groups)), dots_of_group(sums_of_group);
-    const double* const weight = lane_of<double>(given.weight, part.lane);
+    const double* const weight = lane_of<const double>(given.weight, part.lane);
     double* const bias_sums = parts.sum(sums, part, 0);
     double* const weight_sums = parts.sum(sums, part, 1);
     std::fill(bias_sums, bias_sums + sizes.channels, 0.0);
     std::fill(weight_sums, weight_sums + sizes.channels, 0.0);
     for (int64_t sample = part.first; sample < part.last; ++sample) {
       const auto at_sample = [&](const at::Tensor& stacked) {
-        return lane_of<T>(stacked, part.lane) + sample * values;
+        return lane_of<const T>(stacked, part.lane) + sample * values;
       };
       const T* const x = work.seen(at_sample(given.x));
       const double* const mean = statistic_of(given.mean, sizes, part.lane, sample);
@@ -200,7 +200,8 @@ void write_group_gradients(const NormParts& parts, const GroupSizes& sizes, cons
         return scale[g] * scale[g] * scale[g] * dots_of_group[g] / n;
       });
       rows.grad_x_group(gradients.data(), x, values, period, mean_of.data(), shift.data(), slope.data(),
-                        factor.data(), given.is_rectified, at_sample(given.grad_x));
+                        factor.data(), given.is_rectified,
+                        lane_of<T>(given.grad_x, part.lane) + sample * values);
     }
   });
   for (const int64_t lane : parts.lanes) {

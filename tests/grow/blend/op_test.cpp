@@ -3,6 +3,7 @@
 #include "espalier/core/seed_stage.h"
 #include "tests/lanes/compare.h"
 #include "tests/support/message.h"
+#include "tests/support/threads.h"
 
 namespace espalier::grow {
 namespace {
@@ -189,6 +190,36 @@ TEST(LaneBlend, GivesALaneTheSameBitsWhereverItsSeedSits) {
       expect_same_bits(alone.grad_gates, all.grad_gates.slice(0, lane, lane + 1), "alone, gates");
     }
   }
+}
+
+TEST(LaneBlend, GivesTheSameBitsOnAnyNumberOfThreads) {
+  torch::manual_seed(4);
+  const at::Tensor h = random_lanes({4, 40, 8, 16, 16}), grad = random_lanes(h.sizes());
+  const at::Tensor seeds = random_lanes({3, 40, 8, 16, 16}), gates = random_lanes({3, 40}).sigmoid_();
+  const auto in_use = [](const at::Tensor& entries) { return entries.index_select(0, at::tensor({0, 2})); };
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    for (const auto chosen : {BlendOperator::kAdd, BlendOperator::kMultiply, BlendOperator::kGate}) {
+      Fixture fixture;
+      fixture.set_operator(chosen);
+      fixture.table.isolated.copy_(at::tensor({0, 1, 0, 0}, at::kLong) != 0);
+      const auto as = [&](const at::Tensor& values) { return stacked_copy(values, type); };
+      espalier::testing::expect_same_bits_on_any_threads(
+          [&] {
+            const Results blended = blend(fixture.table, as(h), as(seeds), as(gates), as(grad));
+            const at::Tensor from = as(h).set_requires_grad(true);
+            const Selected selected = lane_select(from, fixture.table);
+            const Tensors sent{as(grad), as(seeds)};
+            const at::Tensor grad_from =
+                torch::autograd::grad({selected.through, selected.input}, {from}, sent)[0];
+            return Tensors{blended.out,
+                           blended.grad_h,
+                           in_use(blended.grad_seeds),
+                           in_use(blended.grad_gates),
+                           in_use(selected.input),
+                           grad_from};
+          },
+          name_of(chosen));
+    }
 }
 
 TEST(LaneSelect, GathersLanesAndAddsTheirGradients) {

@@ -3,6 +3,7 @@
 #include "tests/lanes/norm/torch_norm.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#include "tests/support/threads.h"
 
 namespace espalier::lanes {
 namespace {
@@ -154,6 +155,15 @@ TEST(LaneGroupNorm, EqualsTorchWhereABatchIsAddedUpInParts) {
     testing::expect_equals_torch(group_norm_layer(shape.sizes, shape.groups, Activation::kRelu, {}));
     testing::expect_contracts(beside_layer(shape.sizes, shape.groups, /*is_rectified=*/true));
   }
+}
+
+TEST(LaneGroupNorm, GivesTheSameBitsOnAnyNumberOfThreads) {
+  torch::manual_seed(13);
+  const Layer layer = beside_layer({3, 21, 8, 33, 32}, 4, /*is_rectified=*/true);
+  const at::Tensor grad = testing::output_grad(layer);
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    espalier::testing::expect_same_bits_on_any_threads(
+        [&] { return testing::run(layer.stacked, testing::leaves(layer.inputs, type), grad); });
 }
 
 TEST(LaneGroupNorm, RefusesAReluBeforeItBesideAMask) {

@@ -5,6 +5,7 @@
 #include "tests/lanes/norm/torch_norm.h"
 #include "tests/support/cuda.h"
 #include "tests/support/message.h"
+#include "tests/support/threads.h"
 
 namespace espalier::lanes {
 namespace {
@@ -268,21 +269,17 @@ TEST(LaneBatchNorm, GivesALaneTheBitsItHasAloneAtTheSizesOfAHost) {
 TEST(LaneBatchNorm, GivesTheSameBitsOnAnyNumberOfThreads) {
   torch::manual_seed(13);
   const std::vector<int64_t> sizes{3, 21, 8, 33, 32};
-  const at::Tensor x = testing::stacked_copy(random_lanes(sizes), at::kFloat).set_requires_grad(true);
-  const at::Tensor grad = testing::stacked_copy(random_lanes({3, 21, 8, 16, 16}), at::kFloat);
-  const auto run = [&](int threads) {
-    at::set_num_threads(threads);
-    const LaneBatchNorm2d norm(sizes[0], sizes[2], at::kFloat);
-    const at::Tensor out = norm.forward(x, Mode::kTrain, {}, Activation::kRelu, Pooling::k2x2);
-    Tensors results = torch::autograd::grad({out}, {x, norm.weight.value(), norm.bias.value()}, {grad});
-    results.insert(results.end(), {out.detach(), norm.running_mean, norm.running_var});
-    return results;
-  };
-  const int before = at::get_num_threads();
-  const Tensors one = run(1), three = run(3);
-  at::set_num_threads(before);
-  for (size_t i = 0; i < one.size(); ++i)
-    testing::expect_same_bits(one[i], three[i], ("result " + std::to_string(i)).c_str());
+  const at::Tensor x = random_lanes(sizes), grad = random_lanes({3, 21, 8, 16, 16});
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    espalier::testing::expect_same_bits_on_any_threads([&] {
+      const at::Tensor in = testing::stacked_copy(x, type).set_requires_grad(true);
+      const LaneBatchNorm2d norm(sizes[0], sizes[2], at::kFloat);
+      const at::Tensor out = norm.forward(in, Mode::kTrain, {}, Activation::kRelu, Pooling::k2x2);
+      Tensors results = torch::autograd::grad({out}, {in, norm.weight.value(), norm.bias.value()},
+                                              {testing::stacked_copy(grad, type)});
+      results.insert(results.end(), {out.detach(), norm.running_mean, norm.running_var});
+      return results;
+    });
 }
 
 TEST(LaneBatchNorm, MovesItsRunningStatisticsAsTorchDoes) {

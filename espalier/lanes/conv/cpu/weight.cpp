@@ -1,6 +1,5 @@
 #include "espalier/lanes/conv/cpu/weight.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "espalier/lanes/conv/cpu/weight_tile.h"
+#include "espalier/tensor/parallel.h"
 
 namespace espalier::lanes {
 namespace {
@@ -18,9 +18,8 @@ constexpr int64_t kBlockBytes = 256 << 10;  // x and grad that all tiles walk be
 // Products added in T before they join the sums in double: more cost bits, fewer time. Where there
 // are few pixels only a part of them, since there torch too rounds but a few times.
 constexpr int64_t kFewestPixelsASum = 4, kMostPixelsASum = 256, kPartOfAllPixels = 16;
-constexpr int64_t kMostShares = 64;  // tiles times shares of the rows: work for as many threads
-// Below this a thread is not worth waking: copies, and products.
-constexpr int64_t kValuesAThread = 1 << 15, kProductsAThread = 1 << 20;
+constexpr int64_t kMostShares = 64;            // tiles times shares of the rows: work for as many threads
+constexpr int64_t kProductsAThread = 1 << 20;  // below this a thread is not worth waking
 
 struct Sizes {
   Sizes(const at::Tensor& grad, const at::Tensor& x, const ConvGeometry& geometry,
@@ -122,8 +121,8 @@ void fill_raster(const Sizes& s, const T* x, int64_t samples, T* to) {
   const auto zero = [](T* from, int64_t values) {
     std::memset(from, 0, static_cast<size_t>(values) * sizeof(T));
   };
-  const int64_t grain = std::max<int64_t>(1, kValuesAThread / s.raster_row);
-  at::parallel_for(0, samples * s.raster_height, grain, [&](int64_t begin, int64_t end) {
+  const int64_t grain = std::max<int64_t>(1, kThreadValues / s.raster_row);
+  parallel_for(0, samples * s.raster_height, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row_to = to + i * s.raster_row;
       const int64_t h = i % s.raster_height - s.geometry.padding;
@@ -170,7 +169,7 @@ void add_samples(const Sizes& s, const Tiles<T>& tiles, const T* raster, const T
   const int64_t block = std::max<int64_t>(1, kBlockBytes / row_bytes / whole.rows_a_sum) * whole.rows_a_sum;
   const int64_t products = rows * s.out_width * s.filters * s.filter_values() / (num_tiles * shares);
   const int64_t grain = std::max<int64_t>(1, kProductsAThread / std::max<int64_t>(1, products));
-  at::parallel_for(0, shares * num_tiles, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, shares * num_tiles, grain, [&](int64_t begin, int64_t end) {
     TileWalk walk = whole;
     for (int64_t share = begin / num_tiles; share * num_tiles < end; ++share) {
       const int64_t first = std::max<int64_t>(0, begin - share * num_tiles);

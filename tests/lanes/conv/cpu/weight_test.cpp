@@ -1,11 +1,11 @@
 #include "espalier/lanes/conv/cpu/weight.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "tests/lanes/compare.h"
+#include "tests/support/threads.h"
 
 namespace espalier::lanes {
 namespace {
@@ -104,19 +104,13 @@ TEST(ConvWeightCpu, RoundsNarrowTypesOnceAtTheEnd) {
 }
 
 TEST(ConvWeightCpu, GivesTheSameBitsOnAnyNumberOfThreads) {
-  const int threads = at::get_num_threads();
   for (const Case& each : std::vector<Case>{{160, 3, 32, 8, 3, {.padding = 1}},
                                             {33, 16, 16, 32, 3, {.padding = 1}},
                                             {64, 24, 9, 24, 3, {.padding = 1, .groups = 24}}}) {
     const Inputs in(each, at::kFloat);
-    at::set_num_threads(1);
-    const at::Tensor alone = in.ours();
-    for (const int many : {2, 3}) {
-      at::set_num_threads(many);
-      testing::expect_same_bits(in.ours(), alone, text(each));
-    }
+    espalier::testing::expect_same_bits_on_any_threads([&] { return testing::Tensors{in.ours()}; },
+                                                       text(each));
   }
-  at::set_num_threads(threads);
 }
 
 }  // namespace
