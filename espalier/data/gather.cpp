@@ -77,7 +77,7 @@ void gather_field_cpu(const GatherArguments& call, int64_t f, uint64_t epoch, in
 
   const int64_t* lane_ids = call.lane_ids.const_data_ptr<int64_t>();
   const In* from = static_cast<const In*>(field.const_data_ptr());
-  const int64_t grain = std::max<int64_t>(1, kThreadValues / values);
+  const int64_t grain = std::max<int64_t>(1, kThreadValues / std::max<int64_t>(1, values));
   for (int64_t lane = 0; lane < call.num_lanes; ++lane) {
     const LaneRange range = lane_range(call.plan, lane_ids[lane], batch_index);
     const at::Tensor out = call.lane_out(lane, f);

@@ -4,9 +4,8 @@
 // - Every index is in exactly one call of the body, which is given about `grain` of them, or more. Where
 //   threads are of no use (few indices, one thread, inside another body) the caller makes one call itself.
 // - All calls have ended on return. What a body throws arrives at the caller; of several exceptions, one.
-// - Where one call ends and the next begins depends on at::get_num_threads(). A body that leaves the same
-// bits
-//   on any number of threads adds nothing up across indices.
+// - Where one call ends and the next begins depends on the number of threads: a body adds nothing up across
+//   indices, so that the same bits come of any number.
 // - Other threads know nothing of the caller's modes (gradients, ActiveLanes): a body works on memory, and
 //   calls no operator.
 #pragma once
