@@ -4,10 +4,36 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
 
 #include "espalier/run/archive.h"
 
 namespace espalier::train {
+namespace {
+
+// On a GPU a few launches instead of one per tensor: torch copies a list at once where all of it is of one
+// type and lies as what it is copied to, and tensor by tensor where a single one does not.
+class Copies {
+ public:
+  void add(const at::Tensor& to, const at::Tensor& from) {
+    const bool is_alike = to.scalar_type() == from.scalar_type() && to.strides() == from.strides();
+    List& list = lists_[is_alike ? static_cast<int>(to.scalar_type()) : kOthers];
+    list.to.push_back(to);
+    list.from.push_back(from);
+  }
+  void run() const {
+    for (const auto& [type, list] : lists_) at::_foreach_copy_(list.to, list.from);
+  }
+
+ private:
+  static constexpr int kOthers = -1;
+  struct List {
+    std::vector<at::Tensor> to, from;
+  };
+  std::map<int, List> lists_;  // by type
+};
+
+}  // namespace
 
 LaneSnapshots::LaneSnapshots(grow::NetworkStack& population, TrainStep& step, grow::Lifecycle& lifecycle)
     : population_(population),
@@ -24,7 +50,7 @@ std::vector<NamedTensor> LaneSnapshots::values_of(int64_t lane) const {
 
 void LaneSnapshots::take(std::span<const int64_t> lanes) {
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> from, to;  // all lanes: on a GPU a few launches instead of one per tensor
+  Copies copies;  // of all lanes
   for (const int64_t lane : lanes) {
     Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
     const auto states = lifecycle_.lane_states(lane);
@@ -36,12 +62,9 @@ void LaneSnapshots::take(std::span<const int64_t> lanes) {
       snapshot.values = std::move(values);
       continue;
     }
-    for (size_t i = 0; i < values.size(); ++i) {
-      from.push_back(values[i].tensor);
-      to.push_back(snapshot.values[i].tensor);
-    }
+    for (size_t i = 0; i < values.size(); ++i) copies.add(snapshot.values[i].tensor, values[i].tensor);
   }
-  if (!to.empty()) at::_foreach_copy_(to, from);
+  copies.run();
 }
 
 void LaneSnapshots::restore(int64_t lane) {
@@ -55,14 +78,13 @@ void LaneSnapshots::restore_values(int64_t lane) {
   const Snapshot& snapshot = snapshots_[static_cast<size_t>(lane)];
   // What the snapshot does not have, a gate that no lane used then, begins anew.
   step_.optimizers().reset_lane(lane);
-  std::vector<at::Tensor> from, to;
+  Copies copies;
   for (const NamedTensor& live : values_of(lane)) {
     const auto kept = std::ranges::find(snapshot.values, live.name, &NamedTensor::name);
     if (kept == snapshot.values.end()) continue;
-    to.push_back(live.tensor);
-    from.push_back(kept->tensor);
+    copies.add(live.tensor, kept->tensor);
   }
-  at::_foreach_copy_(to, from);
+  copies.run();
   population_.refresh();
 }
 

@@ -1,6 +1,11 @@
 #include "espalier/train/step/snapshots.h"
 
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string_view>
 
 #include "tests/train/population/small_population.h"
 
@@ -47,6 +52,72 @@ TEST(LaneSnapshots, RestoreALanesBitsAndLeaveEverythingChannelsLast) {
     trainer.train_epoch();
     expect_layout(trainer);
   }
+}
+
+struct CopiedList {
+  std::set<at::ScalarType> types;
+  bool lies_alike = true;
+};
+
+// What torch copies as lists while this lives, in this thread.
+class CopiedLists {
+ public:
+  CopiedLists() {
+    seen().clear();
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                                           if (std::string_view(function.name()) == "aten::_foreach_copy_")
+                                             note(function.inputs());
+                                           return std::unique_ptr<at::ObserverContext>();
+                                         })
+                                             .needsInputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~CopiedLists() { at::removeCallback(handle_); }
+  CopiedLists(const CopiedLists&) = delete;
+  CopiedLists& operator=(const CopiedLists&) = delete;
+
+  static std::vector<CopiedList>& seen() {
+    static std::vector<CopiedList> lists;
+    return lists;
+  }
+
+ private:
+  static void note(c10::ArrayRef<const c10::IValue> inputs) {
+    const auto to = inputs[0].toTensorVector(), from = inputs[1].toTensorVector();
+    CopiedList list;
+    for (size_t i = 0; i < to.size(); ++i) {
+      list.types.insert({to[i].scalar_type(), from[i].scalar_type()});
+      list.lies_alike &= to[i].strides() == from[i].strides();
+    }
+    seen().push_back(list);
+  }
+  at::CallbackHandle handle_;
+};
+
+// One that is of another type, or lies otherwise, has a GPU copy thousands of tensors one by one: ages are
+// f64.
+TEST(LaneSnapshots, AreCopiedInListsThatTorchCopiesAtOnce) {
+  PopulationConfig options = testing::small_options(2);
+  options.seed_warm_up = 4;
+  const auto controller = std::make_shared<testing::ScriptedController>();
+  controller->script[{1, 1}] = testing::germinate(0, testing::kConvLight);
+  testing::OneShard trainer(options, testing::small_setup(options, controller));
+  for (int epoch = 0; epoch < 2; ++epoch) trainer.train_epoch();
+  LaneSnapshots snapshots(trainer.population(), trainer.step(), trainer.lifecycle());
+  const std::vector<int64_t> lanes{0, 1};
+  snapshots.take(lanes);
+  const CopiedLists lists;
+  snapshots.take(lanes);
+  snapshots.restore_values(1);
+  std::set<at::ScalarType> types;
+  for (const CopiedList& list : CopiedLists::seen()) {
+    EXPECT_EQ(list.types.size(), 1);
+    EXPECT_TRUE(list.lies_alike);
+    types.insert(list.types.begin(), list.types.end());
+  }
+  EXPECT_TRUE(types.contains(at::kFloat));
+  EXPECT_TRUE(types.contains(at::kDouble));
+  EXPECT_EQ(CopiedLists::seen().size(), 2 * types.size());
 }
 
 }  // namespace
