@@ -1,10 +1,12 @@
 #include "espalier/train/step/snapshots.h"
 
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "espalier/run/archive.h"
 
@@ -33,6 +35,21 @@ class Copies {
   std::map<int, List> lists_;  // by type
 };
 
+// Tensors that lie as the values do: those of the same name in an older snapshot, and new ones.
+std::vector<NamedTensor> memory_for(const std::vector<NamedTensor>& values,
+                                    const std::vector<NamedTensor>& older) {
+  std::map<std::string_view, const at::Tensor*> by_name;
+  for (const NamedTensor& each : older) by_name[each.name] = &each.tensor;
+  std::vector<NamedTensor> memory;
+  for (const NamedTensor& value : values) {
+    const auto found = by_name.find(value.name);
+    const bool fits = found != by_name.end() && found->second->sizes() == value.tensor.sizes() &&
+                      found->second->scalar_type() == value.tensor.scalar_type();
+    memory.push_back({value.name, fits ? *found->second : at::empty_like(value.tensor)});
+  }
+  return memory;
+}
+
 }  // namespace
 
 LaneSnapshots::LaneSnapshots(grow::NetworkStack& population, TrainStep& step, grow::Lifecycle& lifecycle)
@@ -56,12 +73,8 @@ void LaneSnapshots::take(std::span<const int64_t> lanes) {
     const auto states = lifecycle_.lane_states(lane);
     snapshot.states.assign(states.begin(), states.end());
     std::vector<NamedTensor> values = values_of(lane);
-    const bool fits = std::ranges::equal(snapshot.values, values, {}, &NamedTensor::name, &NamedTensor::name);
-    if (!fits) {
-      for (NamedTensor& each : values) each.tensor = each.tensor.clone();
-      snapshot.values = std::move(values);
-      continue;
-    }
+    if (!std::ranges::equal(snapshot.values, values, {}, &NamedTensor::name, &NamedTensor::name))
+      snapshot.values = memory_for(values, snapshot.values);
     for (size_t i = 0; i < values.size(); ++i) copies.add(snapshot.values[i].tensor, values[i].tensor);
   }
   copies.run();

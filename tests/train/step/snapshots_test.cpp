@@ -54,6 +54,32 @@ TEST(LaneSnapshots, RestoreALanesBitsAndLeaveEverythingChannelsLast) {
   }
 }
 
+// Its memory is that of the older one where that has the same value, and new elsewhere.
+TEST(LaneSnapshots, RestoreBitsOfALaneThatGrewSinceAnOlderOne) {
+  const auto controller = std::make_shared<testing::ScriptedController>();
+  controller->script[{1, 2}] = testing::germinate(0, testing::kConvLight);
+  controller->script[{1, 5}] = testing::germinate(1, testing::kConvLight);
+  PopulationConfig options = testing::small_options(2);
+  options.epochs = 9;
+  testing::OneShard trainer(options, testing::small_setup(options, controller));
+  LaneSnapshots snapshots(trainer.population(), trainer.step(), trainer.lifecycle());
+  const std::vector<int64_t> lanes{0, 1};
+  for (int turn = 0; turn < 3; ++turn) {  // of an epoch that is undone, one that decides and one that plants
+    SCOPED_TRACE(turn);
+    snapshots.take(lanes);
+    const auto good = copy_of_lane(trainer, 1), other = copy_of_lane(trainer, 0);
+    trainer.train_epoch();
+    const auto trained = copy_of_lane(trainer, 0);
+    snapshots.restore(1);
+    expect_same_lane(copy_of_lane(trainer, 1), good, "lane 1");
+    expect_same_lane(copy_of_lane(trainer, 0), trained, "lane 0");
+    snapshots.restore(0);
+    expect_same_lane(copy_of_lane(trainer, 0), other, "lane 0, restored");
+    for (int epoch = 0; epoch < 2; ++epoch) trainer.train_epoch();
+  }
+  for (const int64_t slot : {0, 1}) EXPECT_TRUE(trainer.population().has_stacks(slot));
+}
+
 struct CopiedList {
   std::set<at::ScalarType> types;
   bool lies_alike = true;
