@@ -12,8 +12,8 @@
 namespace espalier::lanes {
 namespace {
 
-constexpr int64_t kMostWorkspaceBytes =
-    64LL << 20;  // of all branches, as allowance::kConvolutionWorkspaceBytes has it
+// A plan's, over all branches: plans of memory count on little.
+constexpr int64_t kMostWorkspaceBytes = 64LL << 20;
 
 const char* name_of(ConvPass pass) {
   return pass == ConvPass::kForward ? "forward" : pass == ConvPass::kData ? "data" : "weight";

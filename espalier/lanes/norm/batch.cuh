@@ -120,7 +120,7 @@ template <class T, int kWidth>
 struct Own {
   using W = wide_t<T>;
   static constexpr bool kIsNarrow = sizeof(T) == 2;
-  W mean[kWidth], weight[kWidth], offset[kWidth];  // offset: bias, of 16-bit types less weight mean
+  W mean[kWidth], weight[kWidth], offset[kWidth];  // offset: bias, for 16-bit types less weight mean
 
   __device__ Own(const Coefficients<W>& shared, int tx) {
 #pragma unroll
@@ -324,7 +324,7 @@ template <class T, int kWidth>
 struct GradientMeans {
   using W = wide_t<T>;
   const Own<T, kWidth>& own;
-  W first[kWidth], second[kWidth];  // of 16-bit types: rest and slope
+  W first[kWidth], second[kWidth];  // for 16-bit types: rest and slope
 
   __device__ GradientMeans(const Own<T, kWidth>& own_, const Coefficients<W>& shared, int tx) : own(own_) {
 #pragma unroll
@@ -343,7 +343,7 @@ struct GradientMeans {
     return static_cast<W>(S(own.weight[j]) *
                           (S(g) - S(first[j]) - (S(value) - S(own.mean[j])) * S(second[j])));
   }
-  // Of the channels 2 p and 2 p + 1.
+  // The gradients of the channels 2 p and 2 p + 1.
   template <class P>
   __device__ P gradients(int p, P g, P value) const {
     return narrow_pair<T>(gradient(2 * p, widen_low(g), widen_low(value)),

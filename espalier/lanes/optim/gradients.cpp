@@ -35,7 +35,7 @@ std::vector<size_t> write_alike(const std::vector<LaneParameter*>& parameters,
                                 const torch::autograd::variable_list& grads) {
   std::vector<size_t> others;
   GradientCopies copies;
-  at::Tensor any;  // of those in `copies`
+  at::Tensor any;  // one of those in `copies`
   const auto launch = [&] {
     if (copies.num_entries == 0) return;
     const c10::cuda::CUDAGuard guard(any.device());

@@ -43,7 +43,7 @@ struct GradientCopy {
 
 inline constexpr int kMostCopies = 200;  // 9.6 KiB of arguments: the driver that CUDA 13 asks for takes 32
 
-// Of parameters with any numbers of lanes, in one launch.
+// What one launch copies, for parameters with any numbers of lanes.
 struct GradientCopies {
   GradientCopy entry[kMostCopies];
   int32_t num_entries = 0;
